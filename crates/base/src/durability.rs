@@ -1,6 +1,8 @@
 //! The durability that an acknowledgement promises, and the condition that an answer waits for.
 
 use crate::Lsn;
+use std::fmt;
+use std::str::FromStr;
 
 /// The promise of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,6 +13,27 @@ pub enum Durability {
     /// The data is synced: loss of power loses nothing.
     #[default]
     Durable,
+}
+
+impl FromStr for Durability {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "durable" => Ok(Self::Durable),
+            "buffered" => Ok(Self::Buffered),
+            _ => Err(format!("`{text}` is not one of `durable`, `buffered`")),
+        }
+    }
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Durable => "durable",
+            Self::Buffered => "buffered",
+        })
+    }
 }
 
 /// The condition that an answer waits for: that everything below a position is written, or that it is durable.
@@ -101,6 +124,14 @@ impl Reached {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_promise_is_written_in_one_word() {
+        for promise in [Durability::Durable, Durability::Buffered] {
+            assert_eq!(promise.to_string().parse(), Ok(promise));
+        }
+        assert!("fast".parse::<Durability>().unwrap_err().contains("`durable`, `buffered`"));
+    }
 
     #[test]
     fn two_waits_become_the_stronger_one() {

@@ -1,4 +1,4 @@
-//! Ids, positions, checksums, codecs and tickets.
+//! Ids, positions, checksums, codecs, tickets, and units as people write them.
 //!
 //! Values and functions of values: no IO, no async, no clock. Nothing here waits but [`Ticket::wait`]. Every other
 //! crate may use it.
@@ -10,6 +10,7 @@ mod faults;
 mod ids;
 mod step;
 mod ticket;
+mod units;
 
 pub use checksum::{Crc, crc};
 pub use codec::{DecodeError, Decoder, Encoder};
@@ -17,3 +18,4 @@ pub use durability::{Durability, Reached, Until};
 pub use ids::{LogId, Lsn, Millis, ObjectId, Offset};
 pub use step::Step;
 pub use ticket::{Completer, Ticket};
+pub use units::{Size, Span};

@@ -1,10 +1,11 @@
 //! Announces a ready server and its address: a banner for people on standard output, a log line, and the ready file.
 
-use crate::config::{AuthMode, Config, Durability, LogFormat, Switch, without_password};
 use crate::logs;
 use anyhow::Context;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use thalweg_base::Durability;
+use thalweg_host::config::{AuthMode, Config, LogFormat, Switch, without_password};
 
 /// The announcement of a serving address; withdrawn when dropped.
 #[derive(Debug)]
@@ -152,7 +153,7 @@ fn database(config: &Config) -> (String, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Settings, load, load_for_dev};
+    use thalweg_host::config::{Settings, load, load_for_dev};
 
     fn banner(settings: Settings) -> String {
         Facts::of(&load(settings, None).unwrap(), "0.0.0.0:4437".parse().unwrap()).banner()

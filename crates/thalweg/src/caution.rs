@@ -1,8 +1,8 @@
 //! Warnings of settings and files that are allowed and unsafe, given once, at the start.
 
-use crate::config::{AuthMode, Config, Switch};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use thalweg_host::config::{AuthMode, Config, Switch};
 
 /// Permissions of other users on a file, as bits of its mode. A group may be trusted with reading.
 const OTHERS_WRITE: u32 = 0o022;
@@ -30,7 +30,12 @@ pub(crate) fn all(config: &Config, superuser: bool) -> Vec<String> {
     let files = [
         ("the file of tokens", config.tokens.clone(), OTHERS_WRITE, "write"),
         ("the private key of the certificate", config.tls_key.clone(), OTHERS_READ | OTHERS_WRITE, "read"),
-        ("the key that signs tokens", config.data.join(crate::auth::KEY_FILE), OTHERS_READ | OTHERS_WRITE, "read"),
+        (
+            "the key that signs tokens",
+            config.data.join(thalweg_host::auth::KEY_FILE),
+            OTHERS_READ | OTHERS_WRITE,
+            "read",
+        ),
     ];
     for (what, path, others, verb) in files {
         said.extend(mode_of(&path).filter(|mode| mode & others != 0).map(|mode| {
@@ -52,7 +57,7 @@ fn mode_of(path: &Path) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Settings, load};
+    use thalweg_host::config::{Settings, load};
 
     fn said(settings: Settings, superuser: bool) -> String {
         all(&load(settings, None).unwrap(), superuser).join("\n")

@@ -1,11 +1,12 @@
 //! The command line: its commands, their help, and the program's version text.
 
-use crate::config::{Layers, Settings, Source};
-use crate::{auth, backup, check, client, folder};
+use crate::{backup, check, token};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use std::path::PathBuf;
+use thalweg_host::config::{Layers, Settings, Source};
+use thalweg_host::folder;
 
 /// Durable, append-only streams over HTTP: every acknowledged append is on the disk, every reader resumes where it left
 /// off.
@@ -107,15 +108,15 @@ pub(crate) enum Command {
     /// Print a configuration file to begin with.
     Config(ConfigArgs),
     /// Make tokens with rights, and sign short-lived ones.
-    Token(auth::TokenArgs),
+    Token(token::TokenArgs),
     /// Show the state of a running server: health, rates, the backlog of its disk.
-    Status(client::StatusArgs),
+    Status(thalweg_cli::StatusArgs),
     /// Work with streams of a running server: create, append, read, tail, …
-    Stream(client::StreamArgs),
+    Stream(thalweg_cli::StreamArgs),
     /// Work with shapes of a running server: create, tail, ls, drop, explain.
-    Shape(client::ShapeArgs),
+    Shape(thalweg_cli::ShapeArgs),
     /// Keep servers and their tokens under names.
-    Context(client::ContextArgs),
+    Context(thalweg_cli::ContextArgs),
     /// Read all data, contents included, and list damage.
     ///
     /// Of a stopped server, by its data folder; a running one reads its data itself. Exit code 0: everything is as it

@@ -1,13 +1,12 @@
 //! The service in front of the engines, and the binary's own pages.
 
 use crate::backup::{Backups, SERVED};
-use crate::door::Door;
-use crate::host::scrub::{self, Scrubs};
-use crate::host::{Paths, Routes};
 use crate::live;
-use crate::metrics;
 use std::sync::Arc;
-use thalweg_wire::http::{Context, Method, Reply, Request, Response, Service};
+use thalweg_host::door::Door;
+use thalweg_host::scrub::{self, Scrubs};
+use thalweg_host::{Paths, Routes, metrics, plain};
+use thalweg_http::{Context, Method, Reply, Request, Response, Service};
 
 const BACKUPS: Paths = Paths::Below(SERVED);
 
@@ -146,19 +145,10 @@ fn text(status: u16, body: &str) -> Response {
     plain(status, "text/plain; charset=utf-8").body(body.to_owned())
 }
 
-/// The headers that every answer carries.
-pub(crate) fn plain(status: u16, content_type: &str) -> Response {
-    Response::new(status)
-        .header("content-type", content_type)
-        .header("cache-control", "no-store")
-        .header("cross-origin-resource-policy", "cross-origin")
-        .header("access-control-allow-origin", "*")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thalweg_wire::http::Body;
+    use thalweg_http::Body;
 
     struct Patient(Health);
 
@@ -173,7 +163,7 @@ mod tests {
     }
 
     fn door() -> Door {
-        Door::new(&crate::config::load(crate::config::Settings::default(), None).unwrap(), None, 4437)
+        Door::new(&thalweg_host::config::load(thalweg_host::config::Settings::default(), None).unwrap(), None, 4437)
     }
 
     fn get(path: &str, health: Health) -> (u16, String) {

@@ -3,7 +3,7 @@
 use rust_embed::Embed;
 use std::fmt::Write;
 use std::sync::OnceLock;
-use thalweg_wire::http::Response;
+use thalweg_http::Response;
 
 #[derive(Embed)]
 #[folder = "live"]
@@ -62,7 +62,7 @@ fn nonce() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thalweg_wire::http::Body;
+    use thalweg_http::Body;
 
     fn shown() -> (String, String) {
         let response = page(Response::new(200));
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn every_figure_of_the_page_is_a_metric() {
-        let metrics = crate::host::tests::Rig::with_shapes().page();
+        let metrics = crate::tests::Rig::with_shapes().page();
         let page = shown().1;
         let names =
             page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| word.starts_with("thalweg_"));

@@ -1,50 +1,55 @@
 //! The one binary: configuration, wiring, routes and commands.
 
 #[macro_use]
-mod say;
+extern crate thalweg_cli;
 
 mod announce;
-mod auth;
-mod background;
 mod backup;
 mod caution;
 mod check;
 mod cli;
-mod client;
-mod config;
-mod door;
 mod engines;
-mod folder;
-mod host;
 mod http;
-mod human;
 mod live;
 mod logs;
 mod manual;
-mod metrics;
-mod progress;
-mod reload;
 mod serve;
 mod shutdown;
-mod tls;
+#[cfg(test)]
+mod tests;
+mod token;
 mod vitals;
 
+use anyhow::Context;
 use clap::ArgMatches;
 use cli::{Command, ConfigCommand, ServeArgs};
-use config::LogFormat;
 use logs::Audience;
 use std::process::ExitCode;
+use thalweg_cli::{Failure, say};
+use thalweg_host::config::{self, LogFormat};
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let (cli, matches) = cli::parse();
-    let done = run(cli.command, &matches).and_then(|()| say::finish());
+    let done = run(cli.command, &matches).and_then(|()| say::finish().context("cannot write to standard output"));
     logs::end();
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => client::failed(&error),
+        Err(error) => failed(&error),
+    }
+}
+
+/// Says on standard error why a command failed; its exit code.
+fn failed(error: &anyhow::Error) -> ExitCode {
+    match error.downcast_ref::<Failure>() {
+        // The reader of our output has closed it.
+        Some(Failure::ReaderGone) => ExitCode::SUCCESS,
+        known => {
+            logs::say(&format!("thalweg: {error:#}"));
+            known.map_or(ExitCode::FAILURE, |failure| ExitCode::from(failure.exit_code()))
+        }
     }
 }
 
@@ -61,11 +66,11 @@ fn run(command: Command, matches: &ArgMatches) -> anyhow::Result<()> {
                 Ok(())
             }
         },
-        Command::Token(args) => auth::run_command(args),
-        Command::Status(args) => Ok(client::run_status(args)?),
-        Command::Stream(args) => Ok(client::run_stream(args)?),
-        Command::Shape(args) => Ok(client::run_shape(args)?),
-        Command::Context(args) => Ok(client::run_context(args)?),
+        Command::Token(args) => token::run(args),
+        Command::Status(args) => Ok(thalweg_cli::run_status(args)?),
+        Command::Stream(args) => Ok(thalweg_cli::run_stream(args)?),
+        Command::Shape(args) => Ok(thalweg_cli::run_shape(args)?),
+        Command::Context(args) => Ok(thalweg_cli::run_context(args)?),
         Command::Check(args) => check::run(&args),
         Command::Backup(args) => backup::backup(&args),
         Command::Restore { backup, data } => backup::restore(&backup, &data),

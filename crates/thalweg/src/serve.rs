@@ -1,21 +1,11 @@
 //! Opens the data folder and serves it until it is asked to stop.
 
 use crate::announce;
-use crate::auth::Auth;
-use crate::background::Background;
 use crate::backup::Backups;
 use crate::caution;
-use crate::config::{Config, Switch, environment};
-use crate::door::Door;
 use crate::engines;
-use crate::folder::Folder;
-use crate::host::reserve::{self, Reserve};
-use crate::host::scrub::{Scrubber, Scrubs};
-use crate::host::{Boot, Keeping, Routes, keep};
 use crate::http::Front;
-use crate::reload::Reload;
 use crate::shutdown::Stop;
-use crate::tls;
 use crate::vitals::ServerVitals;
 use anyhow::Context;
 use std::ffi::OsString;
@@ -23,8 +13,18 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_disk::RealDisk;
+use thalweg_host::auth::Auth;
+use thalweg_host::background::Background;
+use thalweg_host::config::{Config, Switch, environment};
+use thalweg_host::door::Door;
+use thalweg_host::folder::Folder;
+use thalweg_host::reload::Reload;
+use thalweg_host::reserve::{self, Reserve};
+use thalweg_host::scrub::{Scrubber, Scrubs};
+use thalweg_host::tls;
+use thalweg_host::{Boot, Keeping, Routes, keep};
+use thalweg_http::{Gate, Server, ServerConfig, SharedPages, TlsIdentity};
 use thalweg_rounds::{Options, Rounds};
-use thalweg_wire::http::{Gate, Server, ServerConfig, SharedPages, TlsIdentity};
 
 /// How long requests under way may take after a stop.
 const GRACE: Duration = Duration::from_secs(10);

@@ -1,14 +1,14 @@
 //! The server's own state: its health, and the metrics of all its parts.
 
-use crate::auth::Auth;
-use crate::host::Engines;
-use crate::host::scrub::Scrubs;
 use crate::http::{Health, Vitals};
-use crate::metrics::{self, Page};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
+use thalweg_host::Engines;
+use thalweg_host::auth::Auth;
+use thalweg_host::metrics::{self, Page};
+use thalweg_host::scrub::Scrubs;
+use thalweg_http::Server;
 use thalweg_rounds::Rounds;
-use thalweg_wire::http::Server;
 
 pub(crate) struct ServerVitals {
     engines: Arc<Engines>,
@@ -57,6 +57,7 @@ impl Vitals for Arc<ServerVitals> {
         let process = metrics::Process {
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             memory_bytes: resident_bytes().unwrap_or(0),
+            log_lines_dropped: crate::logs::dropped(),
         };
         page.add_process(&process, self.auth.as_ref().map(|auth| auth.denied()).as_ref(), door);
         page.text()

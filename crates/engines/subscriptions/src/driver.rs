@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use thalweg_base::{Lsn, Millis};
+use thalweg_http::{Context, Pending, Poll, Reply, Request, Waker};
 use thalweg_log::Logs;
 use thalweg_streams::{StreamState, Streams};
-use thalweg_wire::http::{Context, Pending, Poll, Reply, Request, Waker};
 
 /// Serves the paths below `__ds/subscriptions/` and `__ds/jwks.json`.
 pub struct Subscriptions {

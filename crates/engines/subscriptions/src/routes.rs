@@ -6,8 +6,8 @@ use crate::error::Refusal;
 use crate::state::{Config, Kind};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use thalweg_http::{Method, Request, Response};
 use thalweg_streams::Streams;
-use thalweg_wire::http::{Method, Request, Response};
 
 /// The largest body of a control request.
 pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;

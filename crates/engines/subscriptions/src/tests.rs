@@ -9,12 +9,12 @@ use crate::webhook::{Delivery, Outcome, Targets};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use thalweg_base::Millis;
+use thalweg_http::{Body, Context, Headers, Method, Reply, Request, Waker};
 use thalweg_journal::{Journal, MemoryJournal, Options};
 use thalweg_log::{Logs, LogsOptions};
 use thalweg_manifest::MemoryManifest;
 use thalweg_storage::MemoryStorage;
 use thalweg_streams::{StreamState, Streams, StreamsConfig};
-use thalweg_wire::http::{Body, Context, Headers, Method, Reply, Request, Waker};
 
 struct Rig {
     journal: Arc<MemoryJournal>,
@@ -689,9 +689,7 @@ fn a_delivery_reaches_its_receiver_and_a_full_queue_refuses() {
     let mut status = 0;
     while status == 0 {
         match pending.poll(&mut cx) {
-            thalweg_wire::http::Poll::Ready(Reply::Held(_, response) | Reply::Now(response)) => {
-                status = response.status
-            }
+            thalweg_http::Poll::Ready(Reply::Held(_, response) | Reply::Now(response)) => status = response.status,
             _ => std::thread::yield_now(),
         }
     }

@@ -1,8 +1,6 @@
 //! Cuts of the data folder itself: its files outside the kernel's units, and a stopped folder as a source.
 
 use super::{Listed, Listing, Place, ROOT, Source, object_path, place};
-use crate::folder::{FORMAT, Folder};
-use crate::host::kernel::{MANIFEST, OBJECTS};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use std::fs::{self, File};
@@ -11,6 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use thalweg_base::Lsn;
 use thalweg_disk::{Disk, RealDisk};
+use thalweg_host::folder::{FORMAT, Folder};
+use thalweg_host::kernel::{MANIFEST, OBJECTS};
 use thalweg_log::{Cut, read_cut};
 use thalweg_manifest::FileManifest;
 use thalweg_storage::FileStorage;

@@ -22,7 +22,7 @@ use std::path::Path;
 use thalweg_base::ObjectId;
 
 /// The manifest's body in a listing; in a generation it is the manifest's file.
-const ROOT: &str = crate::host::kernel::MANIFEST;
+const ROOT: &str = thalweg_host::kernel::MANIFEST;
 
 /// Files that a source holds ready to be copied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ fn place(path: &str) -> Option<Place> {
     };
     match path.split_once('/') {
         _ if path == ROOT => Some(Place::Root),
-        Some((crate::host::kernel::OBJECTS, rest)) => Some(Place::Object(ObjectId(numbered(rest, ".obj", 16)?))),
+        Some((thalweg_host::kernel::OBJECTS, rest)) => Some(Place::Object(ObjectId(numbered(rest, ".obj", 16)?))),
         Some(("journal", rest)) => numbered(rest, ".seg", 10).map(|_| Place::Segment),
         Some(_) => None,
         None => {
@@ -104,7 +104,7 @@ fn place(path: &str) -> Option<Place> {
 }
 
 fn object_path(object: ObjectId) -> String {
-    format!("{}/{:016x}.obj", crate::host::kernel::OBJECTS, object.0)
+    format!("{}/{:016x}.obj", thalweg_host::kernel::OBJECTS, object.0)
 }
 
 fn sync_folder(path: &Path) -> std::io::Result<()> {

@@ -1,9 +1,9 @@
 //! A running server as a source: pulls, piece by piece, over HTTP. The server holds the cut while pieces are requested.
 
 use super::{Listing, Source};
-use crate::client::{Call, Failure, PATIENCE, Server, Target};
 use anyhow::{Context, bail};
 use std::io::Read;
+use thalweg_cli::{Call, Failure, PATIENCE, Server, Target};
 use ureq::http::Method;
 
 /// A listing has a short line per object.
@@ -26,7 +26,7 @@ impl Remote {
     }
 }
 
-fn body(mut answer: crate::client::Answer, max: u64) -> anyhow::Result<Vec<u8>> {
+fn body(mut answer: thalweg_cli::Answer, max: u64) -> anyhow::Result<Vec<u8>> {
     let mut body = Vec::new();
     answer.body().take(max + 1).read_to_end(&mut body).context("the answer was cut off")?;
     if body.len() as u64 > max {

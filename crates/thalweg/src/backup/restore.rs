@@ -6,8 +6,6 @@
 use super::description::{Description, Kept, NAME, generations};
 use super::{place, sync_folder};
 use crate::check;
-use crate::folder::{self, FORMAT, Folder};
-use crate::progress::Progress;
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,7 +13,9 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use thalweg_base::{Crc, Lsn};
+use thalweg_cli::Progress;
 use thalweg_disk::{Disk, RealDisk};
+use thalweg_host::folder::{self, FORMAT, Folder};
 
 const PIECE_BYTES: usize = 1 << 20;
 

@@ -13,7 +13,6 @@
 
 use super::folder::{self, READ_BYTES};
 use super::{Listed, Listing, Place, place};
-use crate::folder::FORMAT;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -24,10 +23,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thalweg_base::ObjectId;
+use thalweg_host::folder::FORMAT;
+use thalweg_http::{Context, Method, Pending, Poll, Reply, Request, Response, Waker};
 use thalweg_journal::{FileJournal, HeldSegments, Journal};
 use thalweg_log::{FileUnit, HeldCut, Logs};
 use thalweg_streams::StreamState;
-use thalweg_wire::http::{Context, Method, Pending, Poll, Reply, Request, Response, Waker};
 
 /// The path of these requests.
 pub(crate) const SERVED: &str = "/v1/admin/backup";
@@ -283,7 +283,7 @@ impl Holder {
         }));
         self.begun += 1;
         // Must differ from ids of an earlier server.
-        let id = format!("{}x{}", crate::background::now().0, self.begun);
+        let id = format!("{}x{}", thalweg_host::background::now().0, self.begun);
         let listing = Listing {
             backup: id.clone(),
             format: FORMAT,
@@ -338,9 +338,9 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Settings, load};
-    use crate::folder::Folder;
-    use thalweg_wire::http::Headers;
+    use thalweg_host::config::{Settings, load};
+    use thalweg_host::folder::Folder;
+    use thalweg_http::Headers;
 
     fn request<'a>(method: Method<'a>, path: &'a str, query: Option<&'a str>) -> Request<'a> {
         Request { method, path, query, headers: Headers(&[]), body: b"" }
@@ -376,7 +376,7 @@ mod tests {
         let folder = Folder::take(dir.path()).unwrap();
         let mut config = load(Settings::default(), None).unwrap();
         config.journal_segment_bytes.0 = 64 << 10;
-        let kernel = crate::host::kernel::open::<StreamState>(&folder, &config).unwrap();
+        let kernel = thalweg_host::kernel::open::<StreamState>(&folder, &config).unwrap();
         let mut holder = Holder {
             journal: Arc::clone(&kernel.journal),
             logs: Arc::clone(&kernel.logs),

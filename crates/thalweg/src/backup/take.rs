@@ -3,11 +3,6 @@
 use super::description::{Description, Kept, generations};
 use super::{Listed, Listing, Place, ROOT, Source, folder, place, remote, sync_folder};
 use crate::check;
-use crate::client::Target;
-use crate::folder::FORMAT;
-use crate::host::kernel::MANIFEST;
-use crate::human;
-use crate::progress::Progress;
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::HashMap;
@@ -18,7 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use thalweg_base::{Crc, Lsn, crc};
+use thalweg_cli::{Progress, Target, human};
 use thalweg_disk::RealDisk;
+use thalweg_host::folder::FORMAT;
+use thalweg_host::kernel::MANIFEST;
 use thalweg_manifest::{FileManifest, Manifest};
 
 /// The folder of a backup in progress; the next backup removes an interrupted one.
@@ -58,11 +56,11 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
         Some(dir) => Box::new(folder::Stopped::open(dir)?),
         None => Box::new(remote::Remote::new(&args.target)?),
     };
-    crate::folder::make(&args.to).with_context(|| format!("cannot make {}", args.to.display()))?;
+    thalweg_host::folder::make(&args.to).with_context(|| format!("cannot make {}", args.to.display()))?;
     let _lock = lock(&args.to)?;
     let unfinished = args.to.join(UNFINISHED);
     remove(&unfinished)?;
-    crate::folder::make(&unfinished)?;
+    thalweg_host::folder::make(&unfinished)?;
     let mut taking = Taking {
         earlier: Earlier::newest(&args.to)?,
         dir: unfinished,
@@ -161,7 +159,7 @@ impl Taking {
                 listing.format
             );
         }
-        let now = jiff::Timestamp::from_millisecond(i64::try_from(crate::background::now().0)?)?;
+        let now = jiff::Timestamp::from_millisecond(i64::try_from(thalweg_host::background::now().0)?)?;
         // Always with milliseconds, so that names sort by time.
         let made_at = now.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
         self.expect(listing.files.iter().map(|file| file.bytes).sum());
@@ -202,7 +200,7 @@ impl Taking {
     fn make_folder(&mut self, path: &Path) -> anyhow::Result<()> {
         let Some(parent) = path.parent() else { return Ok(()) };
         if parent != self.dir && !self.folders.iter().any(|made| made == parent) {
-            crate::folder::make(parent)?;
+            thalweg_host::folder::make(parent)?;
             self.folders.push(parent.to_owned());
         }
         Ok(())
@@ -217,7 +215,8 @@ impl Taking {
             self.received(piece.len())?;
             body.extend(piece);
         }
-        let manifest = FileManifest::open(Arc::new(RealDisk::open(&self.dir)?), MANIFEST, crate::folder::random()?)?;
+        let manifest =
+            FileManifest::open(Arc::new(RealDisk::open(&self.dir)?), MANIFEST, thalweg_host::folder::random()?)?;
         let owner = manifest.acquire(0)?;
         manifest.commit(owner.epoch, owner.version, &body)?;
         let written = fs::read(self.dir.join(ROOT))?;

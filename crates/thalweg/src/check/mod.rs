@@ -1,22 +1,18 @@
 //! `thalweg check`: walks manifest, storage and journal of a data folder, contents included; or asks a running server
 //! to.
 
-mod listed;
 mod remote;
 
-pub(crate) use listed::{Counts, Listed, Progress};
-
-use crate::client::Target;
-use crate::folder::Folder;
-use crate::host::kernel::{MANIFEST, OBJECTS};
-use crate::human;
-use crate::progress;
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use thalweg_base::Lsn;
+use thalweg_cli::{Target, human};
 use thalweg_disk::{Disk, RealDisk};
+use thalweg_host::folder::Folder;
+use thalweg_host::kernel::{MANIFEST, OBJECTS};
+use thalweg_host::listed::Listed;
 use thalweg_journal::{JournalDamage, Report};
 use thalweg_log::{CheckError, Checked};
 use thalweg_manifest::{FileManifest, ManifestError};
@@ -83,7 +79,7 @@ fn folder(dir: &Path) -> anyhow::Result<()> {
 fn sealed(disk: &Arc<dyn Disk>, damage: &mut Vec<Listed>) -> anyhow::Result<Checked> {
     let storage: Arc<dyn Storage> =
         Arc::new(FileStorage::open_read_only(Arc::clone(disk), OBJECTS).context("cannot open the objects")?);
-    let mut shown = progress::Progress::new(None, false);
+    let mut shown = thalweg_cli::Progress::new(None, false);
     let checked = FileManifest::open(Arc::clone(disk), MANIFEST, 0)
         .map_err(CheckError::from)
         .and_then(|manifest| thalweg_log::find_damage(&storage, &manifest, &mut |so_far| shown.set(so_far.bytes)));

@@ -1,12 +1,10 @@
 //! `thalweg check` of a running server, which reads all of its data now.
 
-use super::listed;
-use crate::client::{Call, PATIENCE, Server, Target};
-use crate::human;
-use crate::progress::Progress;
 use anyhow::{Context, bail};
 use std::io::Read;
 use std::time::Duration;
+use thalweg_cli::{Call, PATIENCE, Progress, Server, Target, human};
+use thalweg_host::listed;
 use ureq::http::Method;
 
 const POLL_EVERY: Duration = Duration::from_millis(200);
@@ -14,7 +12,7 @@ const POLL_EVERY: Duration = Duration::from_millis(200);
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 fn ask(server: &Server, method: Method) -> anyhow::Result<serde_json::Value> {
-    let mut answer = server.ask(&Call::new(method, server.at(crate::host::scrub::SERVED)))?;
+    let mut answer = server.ask(&Call::new(method, server.at(thalweg_host::scrub::SERVED)))?;
     let mut body = Vec::new();
     answer.body().take(ANSWER_BYTES_MAX).read_to_end(&mut body).context("the answer was cut off")?;
     serde_json::from_slice(&body)

@@ -4,9 +4,9 @@ pub(crate) mod shapes;
 pub(crate) mod streams;
 pub(crate) mod subscriptions;
 
-use crate::config::Config;
-use crate::host::{Boot, Engines};
 use std::sync::Arc;
+use thalweg_host::config::Config;
+use thalweg_host::{Boot, Engines};
 
 /// Opens every engine, each with one line. An engine may use those above it.
 pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<(Engines, Arc<streams::ServedStreams>)> {

@@ -1,20 +1,20 @@
 //! The engine of shapes. It serves if a database is configured; its kernel unit is derived from that database.
 
-use crate::auth::{self, Auth};
-use crate::config::{Config, Switch};
-use crate::folder::Folder;
-use crate::host::kernel;
-use crate::host::{Boot, Engine, Guard, Paths, Route, Unit};
-use crate::http::plain;
-use crate::metrics::{Families, Kind, Page};
 use anyhow::Context as _;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use thalweg_host::auth::{self, Auth};
+use thalweg_host::config::{Config, Switch};
+use thalweg_host::folder::Folder;
+use thalweg_host::kernel;
+use thalweg_host::metrics::{Families, Kind, Page};
+use thalweg_host::plain;
+use thalweg_host::{Boot, Engine, Guard, Paths, Route, Unit};
+use thalweg_http::{Context, Method, Reply, Request, Response};
 use thalweg_journal::Journal;
 use thalweg_log::FileUnit;
+use thalweg_pg as pg;
 use thalweg_shapes::{Denied, Granted, LogState, Settings, Shapes, ShapesConfig, ShapesService, ShapesStats};
-use thalweg_wire::http::{Context, Method, Reply, Request, Response};
-use thalweg_wire::pg;
 
 /// The unit that shapes are kept in, and its folder beside the files of the streams' unit.
 const NAME: &str = "shapes";
@@ -150,7 +150,7 @@ fn settings(config: &Config, spill: std::path::PathBuf) -> anyhow::Result<Shapes
         url => self::database(config, url).context("--query-database-url")?,
     };
     let secret = (config.shape_insecure == Switch::Off).then(|| config.shape_secret.clone());
-    let millis = |span: crate::config::Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
+    let millis = |span: thalweg_base::Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
     Ok(ShapesConfig {
         database,
         query_database,

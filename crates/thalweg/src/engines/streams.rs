@@ -1,20 +1,20 @@
 //! The engine of streams. Its kernel unit is that of the data folder, and the event loop's gate follows the journal of
 //! this unit.
 
-use crate::auth;
-use crate::background::{self, Background};
-use crate::config::Config;
-use crate::folder::Folder;
-use crate::host::kernel;
-use crate::host::{Boot, Engine, Guard, Paths, Route, Unit};
-use crate::metrics::{Kind, Page};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use thalweg_host::auth;
+use thalweg_host::background::{self, Background};
+use thalweg_host::config::Config;
+use thalweg_host::folder::Folder;
+use thalweg_host::kernel;
+use thalweg_host::metrics::{Kind, Page};
+use thalweg_host::{Boot, Engine, Guard, Paths, Route, Unit};
+use thalweg_http::{Context, Gate, Reply, Request, Service};
 use thalweg_journal::Journal;
 use thalweg_log::FileUnit;
 use thalweg_streams::{Retention, StreamState, Streams, StreamsConfig};
-use thalweg_wire::http::{Context, Gate, Reply, Request, Service};
 
 /// The path under which streams live.
 const ROOT: &str = "/v1/stream";

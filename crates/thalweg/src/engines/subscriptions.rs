@@ -1,24 +1,25 @@
 //! The engine of subscriptions. It uses the streams, and its logs are in their kernel unit.
 
 use super::streams::ServedStreams;
-use crate::auth;
-use crate::background;
-use crate::config::WebhookTargets;
-use crate::host::{Boot, Engine, Guard, Paths, Route};
-use crate::metrics::{Kind, Page};
 use anyhow::Context as _;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use thalweg_host::auth;
+use thalweg_host::background;
+use thalweg_host::config::WebhookTargets;
+use thalweg_host::metrics::{Kind, Page};
+use thalweg_host::{Boot, Engine, Guard, Paths, Route};
+use thalweg_http::{Context, Reply, Request};
 use thalweg_subscriptions::{Keys, Subscriptions, SubscriptionsConfig, Targets};
-use thalweg_wire::http::{Context, Reply, Request};
 
 /// The file in the data folder that holds the keys with which webhooks are signed.
-pub(crate) const KEYS: &str = "subscriptions.keys";
+const KEYS: &str = "subscriptions.keys";
 
 pub(crate) struct ServedSubscriptions(Arc<Subscriptions>);
 
 pub(crate) fn open(boot: Boot<'_>, on: &ServedStreams) -> anyhow::Result<ServedSubscriptions> {
     let Boot { config, folder, .. } = boot;
+    folder.hold(KEYS);
     let keys = Keys::open(&folder.path().join(KEYS)).context("cannot open the keys of webhooks")?;
     let settings = SubscriptionsConfig {
         public_url: config.public_url.clone(),

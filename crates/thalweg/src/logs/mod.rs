@@ -5,7 +5,6 @@
 
 mod queue;
 
-use crate::config::LogFormat;
 use anyhow::Context;
 use queue::Queue;
 use std::io::{IsTerminal, Write};
@@ -13,6 +12,7 @@ use std::os::fd::AsFd;
 use std::sync::OnceLock;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
+use thalweg_host::config::LogFormat;
 use tracing_subscriber::EnvFilter;
 
 /// How long the end of the process waits for the last lines.

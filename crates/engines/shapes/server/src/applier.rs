@@ -11,11 +11,11 @@ use crate::store::StoreError;
 use crate::subquery::{Ended, MoveIn, Verdict};
 use std::sync::Arc;
 use thalweg_base::Lsn;
+use thalweg_pg as pg;
+use thalweg_pg::pgoutput::{DecodeError, Message};
 use thalweg_shapes_model::history::Anchor;
 use thalweg_shapes_source::anchor::Diverged;
 use thalweg_shapes_source::replicate::Apply;
-use thalweg_wire::pg;
-use thalweg_wire::pg::pgoutput::{DecodeError, Message};
 
 /// Encoded changes of one transaction beyond this go to the change log before it is complete.
 const PLACE_BYTES: usize = 4 << 20;

@@ -3,7 +3,7 @@
 use crate::serve::settings::Settings;
 use std::path::PathBuf;
 use std::time::Duration;
-use thalweg_wire::pg;
+use thalweg_pg as pg;
 
 /// The largest range of encoded changes, in bytes.
 const SPLIT_BYTES: u64 = 64 << 10;

@@ -1,10 +1,10 @@
 //! Databases of real servers, for tests.
 
 use std::sync::Arc;
+use thalweg_pg::{Config, Conn};
 use thalweg_pgtest::{shared_clusters, unique_database};
 use thalweg_shapes_source::clock::SystemClock;
 use thalweg_shapes_source::session::{Endpoint, Session};
-use thalweg_wire::pg::{Config, Conn};
 
 /// A database of its own for one test on one server.
 pub(crate) struct Database {

@@ -14,6 +14,8 @@ use crate::subquery::{Ended, FetchedRows, Graph, MoveIn, Node, Verdict};
 use std::collections::HashSet;
 use std::sync::Arc;
 use thalweg_base::{LogId, Lsn};
+use thalweg_http::Waker;
+use thalweg_pg::pgoutput::Message;
 use thalweg_shapes_core::encode::projection::Projection;
 use thalweg_shapes_core::state::entries::Entry;
 use thalweg_shapes_core::state::recent::Recent;
@@ -21,8 +23,6 @@ use thalweg_shapes_model::name::Name;
 use thalweg_shapes_model::predicate::Predicate;
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::Table;
-use thalweg_wire::http::Waker;
-use thalweg_wire::pg::pgoutput::Message;
 
 #[derive(Default)]
 pub(crate) struct Feed {

@@ -7,13 +7,13 @@ use crate::server::ShapesServer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use thalweg_pg as pg;
+use thalweg_pg::replication::StartOptions;
 use thalweg_shapes_model::health::Health;
 use thalweg_shapes_source::anchor::Proof;
 use thalweg_shapes_source::replicate::Follower;
 use thalweg_shapes_source::session::Place;
 use thalweg_shapes_source::setup::{self, Known, Resume, Server, SetupError};
-use thalweg_wire::pg;
-use thalweg_wire::pg::replication::StartOptions;
 
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(10);

@@ -36,7 +36,7 @@ fn resident() -> usize {
 }
 
 pub(crate) fn config() -> ShapesConfig {
-    let database: thalweg_wire::pg::Config = "postgres://u@127.0.0.1:1/d".parse().unwrap();
+    let database: thalweg_pg::Config = "postgres://u@127.0.0.1:1/d".parse().unwrap();
     ShapesConfig {
         query_database: database.clone(),
         database,

@@ -5,6 +5,7 @@ use crate::state::transaction::Transaction;
 use std::collections::HashMap;
 use std::sync::Arc;
 use thalweg_filter::Explanation;
+use thalweg_pg::pgoutput::{Columns, Message, OldTuple, Tuple, Value};
 use thalweg_shapes_core::encode::projection::{Difference, Place, Projection};
 use thalweg_shapes_core::route::matching::Matcher;
 use thalweg_shapes_model::definition::Replica;
@@ -12,7 +13,6 @@ use thalweg_shapes_model::family::Family;
 use thalweg_shapes_model::predicate::Predicate;
 use thalweg_shapes_model::row::RowChange;
 use thalweg_shapes_model::table::{FIRST_NORMAL_OID, Kind, Table, TableName};
-use thalweg_wire::pg::pgoutput::{Columns, Message, OldTuple, Tuple, Value};
 
 /// A row by the table's columns. `None`: NULL.
 type Cells<'a> = Vec<Option<&'a [u8]>>;

@@ -6,6 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::{LogId, Lsn};
+use thalweg_http::Waker;
 use thalweg_shapes_core::state::bases::{Base, Bases};
 use thalweg_shapes_core::state::entries::{Entries, Entry};
 use thalweg_shapes_core::state::pending_entries::PendingEntries;
@@ -17,7 +18,6 @@ use thalweg_shapes_model::lazy_box::LazyBox;
 use thalweg_shapes_model::name::Name;
 use thalweg_shapes_model::offset::ShapeOffset;
 use thalweg_shapes_model::snapshot::PgSnapshot;
-use thalweg_wire::http::Waker;
 
 #[derive(Debug, Default)]
 pub(crate) enum Phase {

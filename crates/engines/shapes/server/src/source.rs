@@ -9,13 +9,13 @@ use crate::partitions::Partitions;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use thalweg_pg as pg;
 use thalweg_shapes_model::health::Health;
 use thalweg_shapes_source::catalog::Tables;
 use thalweg_shapes_source::clock::Clock;
 use thalweg_shapes_source::postgres::Postgres;
 use thalweg_shapes_source::publish::Publisher;
 use thalweg_shapes_source::session::{Endpoint, Followed};
-use thalweg_wire::pg;
 
 pub(crate) struct Source {
     /// The way to the database for replication, and that for queries.

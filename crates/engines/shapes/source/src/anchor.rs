@@ -4,8 +4,8 @@
 //! read. But its transactions differ: the last transaction that was read must come again at its LSN, unless the slot
 //! begins after it.
 
+use thalweg_pg::Lsn;
 use thalweg_shapes_model::history::Anchor;
-use thalweg_wire::pg::Lsn;
 
 /// The stream belongs to another history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

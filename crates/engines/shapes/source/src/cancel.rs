@@ -2,7 +2,7 @@
 
 use super::error::SourceError;
 use parking_lot::Mutex;
-use thalweg_wire::pg::{CancelToken, Error};
+use thalweg_pg::{CancelToken, Error};
 
 /// One piece of work that can be cancelled, before and while it runs.
 #[derive(Debug, Default)]

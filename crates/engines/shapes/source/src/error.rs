@@ -1,6 +1,6 @@
 //! Errors of queries, by their remedies.
 
-use thalweg_wire::pg::{DbError, Error};
+use thalweg_pg::{DbError, Error};
 
 /// The reason why Postgres gave no answer.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -13,10 +13,10 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
+use thalweg_pg::replication::{Event, StartOptions, System};
+use thalweg_pg::{CancelToken, Config, Error, Lsn, ServerVersion, replication};
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::{Table, TableName};
-use thalweg_wire::pg::replication::{Event, StartOptions, System};
-use thalweg_wire::pg::{CancelToken, Config, Error, Lsn, ServerVersion, replication};
 
 /// Opens connections.
 pub trait Postgres: Debug + Send + Sync {

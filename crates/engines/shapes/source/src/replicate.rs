@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use thalweg_pg::pgoutput::{DecodeError, Decoder, Message};
+use thalweg_pg::replication::Event;
+use thalweg_pg::{Error, Lsn};
 use thalweg_shapes_model::history::Anchor;
-use thalweg_wire::pg::pgoutput::{DecodeError, Decoder, Message};
-use thalweg_wire::pg::replication::Event;
-use thalweg_wire::pg::{Error, Lsn};
 
 /// The interval of acknowledgements to Postgres while changes come: one per change would cost as much as a change.
 const CONFIRM_EVERY: Duration = Duration::from_millis(5);

@@ -9,9 +9,9 @@ use super::session::{Limits, Place, Session, Sql};
 use std::fmt::Write;
 use std::ops::ControlFlow;
 use std::time::Duration;
+use thalweg_pg::{Error, Lsn, ResultSet, quote_literal};
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::{Table, quoted};
-use thalweg_wire::pg::{Error, Lsn, ResultSet, quote_literal};
 
 /// How long to wait for the server's answer after its own timeout should have interrupted the statement.
 const GRACE: Duration = Duration::from_secs(30);

@@ -16,9 +16,9 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
 use thalweg_base::{Millis, Until};
+use thalweg_http::{Body, Request};
 use thalweg_journal::Class;
 use thalweg_log::{Append, Lengths, Op};
-use thalweg_wire::http::{Body, Request};
 
 thread_local! {
     /// Room for a note, so that appends do not allocate one each.

@@ -15,9 +15,9 @@ use crate::state::cursor;
 use bytes::Bytes;
 use std::sync::Arc;
 use thalweg_base::{LogId, Lsn, Millis, Offset, Reached, Step, Until};
+use thalweg_http::Fetch;
+use thalweg_http::{Body, Response};
 use thalweg_log::{BoundaryRead, Chunk, ChunkRead, LogView, Logs, ReadError, ReadFrom};
-use thalweg_wire::http::Fetch;
-use thalweg_wire::http::{Body, Response};
 
 /// A range of one stream as readers may see it now.
 #[derive(Clone, Copy)]

@@ -15,9 +15,9 @@ use crate::state::create::{CreateRequest, ForkRequest, difference};
 use crate::state::{Config, StreamState};
 use std::sync::Arc;
 use thalweg_base::{Durability, Millis, Offset};
+use thalweg_http::{Body, Request};
 use thalweg_journal::Class;
 use thalweg_log::{Guard, LogView, Op, Origin};
-use thalweg_wire::http::{Body, Request};
 
 /// A PUT as read from the request.
 pub(super) struct Put<'a> {

@@ -18,9 +18,9 @@ use crate::format::offset::Position;
 use crate::state::StreamState;
 use std::sync::Arc;
 use thalweg_base::{Durability, LogId, Lsn, Millis, Offset, Until};
+use thalweg_http::Pool;
+use thalweg_http::{Method, Request, Waker};
 use thalweg_log::{Guard, LogView, Logs};
-use thalweg_wire::http::Pool;
-use thalweg_wire::http::{Method, Request, Waker};
 
 /// How often a request retries on a stream that changed under it.
 pub(crate) const TRIES: usize = 8;

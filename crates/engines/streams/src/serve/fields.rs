@@ -8,7 +8,7 @@ use crate::state::lifetime::Lifetime;
 use crate::state::producers::{Claim, PRODUCER_ID_BYTES_MAX, PRODUCER_NUMBER_MAX};
 use crate::state::retention::Retention;
 use thalweg_base::Durability;
-use thalweg_wire::http::Headers;
+use thalweg_http::Headers;
 
 /// Header values as sent.
 #[derive(Clone, Copy, Debug, Default)]

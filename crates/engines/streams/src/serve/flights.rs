@@ -11,8 +11,8 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::{LogId, Offset};
+use thalweg_http::{Fetch, Promise};
 use thalweg_log::{ReadError, ReadFrom};
-use thalweg_wire::http::{Fetch, Promise};
 
 type Outcome = Result<Content, ReadError>;
 
@@ -142,8 +142,8 @@ impl Drop for Flight {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use thalweg_http::Waker;
     use thalweg_log::Chunk;
-    use thalweg_wire::http::Waker;
 
     const LOG: LogId = LogId(64);
     const TARGET: Offset = Offset(4_096);

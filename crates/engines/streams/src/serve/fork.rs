@@ -15,8 +15,8 @@ use crate::state::{Fork, StreamState};
 use bytes::Bytes;
 use std::sync::Arc;
 use thalweg_base::{Durability, LogId, Millis, Offset};
+use thalweg_http::Fetch;
 use thalweg_log::{Guard, LogView, Origin, Seek, SeekError, SeekRead};
-use thalweg_wire::http::Fetch;
 
 /// A distance past a message boundary of a source, and its result. Content never changes, so the result stays valid
 /// while the source exists.

@@ -7,7 +7,7 @@ use flate2::write::GzEncoder;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use thalweg_wire::http::Fetch;
+use thalweg_http::Fetch;
 
 /// Smaller answers are sent as they are: a client gains little.
 pub(super) const BYTES_MIN: usize = 8 << 10;

@@ -6,7 +6,7 @@ use crate::format::timestamp;
 use crate::state::lifetime::Lifetime;
 use crate::state::retention::Retention;
 use thalweg_base::{Durability, Offset};
-use thalweg_wire::http::{Body, Response};
+use thalweg_http::{Body, Response};
 
 /// Lines of every answer: pages of every origin may read it, headers of the protocol included.
 const COMMON: &[u8] = b"Cross-Origin-Resource-Policy: cross-origin\r\n\

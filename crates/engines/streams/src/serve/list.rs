@@ -19,9 +19,9 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use thalweg_base::{Millis, Offset, Until};
+use thalweg_http::Fetch;
+use thalweg_http::{Body, Method, Request};
 use thalweg_log::{Seen, SweepCursor};
-use thalweg_wire::http::Fetch;
-use thalweg_wire::http::{Body, Method, Request};
 
 /// Path of the list, after the prefix of all streams.
 pub(super) const PATH: &str = "__ds/streams";

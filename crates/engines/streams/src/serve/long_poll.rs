@@ -11,7 +11,7 @@ use crate::state::cursor;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::{Millis, Until};
-use thalweg_wire::http::Body;
+use thalweg_http::Body;
 
 pub(crate) struct LongPoll {
     engine: Arc<Engine>,

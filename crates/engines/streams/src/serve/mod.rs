@@ -46,8 +46,8 @@ use crate::state::StreamState;
 use engine::Engine;
 use std::sync::Arc;
 use thalweg_base::{LogId, Millis, Until};
+use thalweg_http::{Context, Reply, Request, Response, Service};
 use thalweg_log::Logs;
-use thalweg_wire::http::{Context, Reply, Request, Response, Service};
 
 /// Serves the protocol for the streams in `logs`.
 pub struct Streams {
@@ -192,7 +192,7 @@ pub fn fuzz_query_and_headers(data: &[u8]) {
     ];
     let headers: Vec<(&str, &[u8])> =
         lines.filter_map(|line| Some((*names.get(usize::from(*line.first()?) % names.len())?, &line[1..]))).collect();
-    if let Ok(fields) = fields::Fields::find(thalweg_wire::http::Headers(&headers)) {
+    if let Ok(fields) = fields::Fields::find(thalweg_http::Headers(&headers)) {
         let _ = (fields.retention(), fields.durability());
         let _ = (fields.closes(), fields.seq(), fields.claim(), fields.lifetime(), fields.fork_place());
         let _ = fields.content_type.and_then(crate::format::content_type::ContentType::parse);

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::{LogId, Offset, Step};
+use thalweg_http::{Body, Fetch, Pull};
 use thalweg_log::{Chunk, EndRead, PieceRead, ReadError, ReadFrom};
-use thalweg_wire::http::{Body, Fetch, Pull};
 
 /// Small enough to stay in a processor's cache from the read to the socket.
 const PIECE_BYTES: u64 = 256 << 10;

@@ -15,8 +15,8 @@ use crate::format::offset::{OffsetParam, Position};
 use crate::state::StreamState;
 use std::sync::Arc;
 use thalweg_base::{Millis, Offset};
+use thalweg_http::{Body, Request};
 use thalweg_log::LogView;
-use thalweg_wire::http::{Body, Request};
 
 impl Engine {
     /// HEAD: the properties of a stream. It does not count as a use.

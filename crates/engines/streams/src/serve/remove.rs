@@ -12,9 +12,9 @@ use crate::error::{Refusal, Refused};
 use crate::format::note::Note;
 use crate::state::StreamState;
 use thalweg_base::{LogId, Lsn, Millis, Offset, Until};
+use thalweg_http::{Body, Request};
 use thalweg_journal::Class;
 use thalweg_log::{Guard, Op};
-use thalweg_wire::http::{Body, Request};
 
 /// Why a stream goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

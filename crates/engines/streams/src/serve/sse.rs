@@ -15,8 +15,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::Millis;
+use thalweg_http::{Body, Pull};
 use thalweg_log::ReadError;
-use thalweg_wire::http::{Body, Pull};
 
 struct SseFeed {
     engine: Arc<Engine>,

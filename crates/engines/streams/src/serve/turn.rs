@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use std::time::Duration;
 use thalweg_base::{Millis, Reached, Until};
-use thalweg_wire::http::{Body, BodySource, Context, Pending, Poll, Pull, Reply, Response, Sink, Waker};
+use thalweg_http::{Body, BodySource, Context, Pending, Poll, Pull, Reply, Response, Sink, Waker};
 
 /// An answer to a request.
 pub(crate) enum Answer {

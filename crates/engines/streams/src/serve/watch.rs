@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::{LogId, Reached, Until};
-use thalweg_wire::http::Waker;
+use thalweg_http::Waker;
 
 const SHARDS: usize = 64;
 

@@ -3,7 +3,7 @@
 use crate::world::System;
 use std::time::{Duration, Instant};
 use thalweg_base::Until;
-use thalweg_wire::http::{Body, Context, Headers, Method, Reply, Request, Response};
+use thalweg_http::{Body, Context, Headers, Method, Reply, Request, Response};
 
 pub(crate) const ROOT: &str = "/v1/stream/";
 
@@ -54,7 +54,7 @@ pub(crate) fn send(
     let headers: Vec<(&str, &[u8])> = headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
     let request = Request { method, path: &path, query, headers: Headers(&headers), body };
     let (woken, wakes) = std::sync::mpsc::channel();
-    let waker = thalweg_wire::http::Waker::from_fn(move || {
+    let waker = thalweg_http::Waker::from_fn(move || {
         let _ = woken.send(());
     });
     let make = || waker.clone();
@@ -65,7 +65,7 @@ pub(crate) fn send(
             Reply::Now(response) => return Answer::of(Until::NOW, response),
             Reply::Held(at, response) => return Answer::of(at, response),
             Reply::Later(mut pending) => loop {
-                if let thalweg_wire::http::Poll::Ready(ready) = pending.poll(&mut cx) {
+                if let thalweg_http::Poll::Ready(ready) = pending.poll(&mut cx) {
                     reply = ready;
                     break;
                 }

@@ -9,11 +9,11 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use thalweg_base::{Durability, Lsn, Millis, Reached, Until};
 use thalweg_disk::Disk;
+use thalweg_http::Method;
 use thalweg_journal::{FileJournal, Journal, Options};
 use thalweg_log::{FileUnit, ListOptions, Logs, LogsOptions, Loss, Scrub, When};
 use thalweg_sim::SimDisk;
 use thalweg_streams::{StreamState, Streams, StreamsConfig};
-use thalweg_wire::http::Method;
 
 /// Which fault is planted, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

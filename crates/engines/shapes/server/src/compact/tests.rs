@@ -53,7 +53,7 @@ fn open(folder: &Path, chunk_bytes: u64) -> Arc<ShapesServer> {
 fn open_with(folder: &Path, chunk_bytes: u64, log_bytes_max: u64) -> Arc<ShapesServer> {
     let options = Options { segment_bytes: 2 << 20, max_payload: 1 << 20, batch_bytes: 1 << 20, ..Options::default() };
     let logs = crate::unit::open_with(folder, options);
-    let database: thalweg_wire::pg::Config = "postgres://nobody@localhost/nothing".parse().unwrap();
+    let database: thalweg_pg::Config = "postgres://nobody@localhost/nothing".parse().unwrap();
     let config = ShapesConfig {
         database: database.clone(),
         query_database: database,

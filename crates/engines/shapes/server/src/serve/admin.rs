@@ -13,12 +13,12 @@ use crate::view::{PAGE_MAX, view};
 use serde::Serialize;
 use serde_json::json;
 use std::sync::Arc;
+use thalweg_http::{Context, Fetch, Method, Pending, Poll, Reply, Request, Response};
 use thalweg_shapes_core::request::params::DeleteRequest;
 use thalweg_shapes_core::request::query::{decoded, pairs};
 use thalweg_shapes_model::failure::Failure;
 use thalweg_shapes_model::handle::Handle;
 use thalweg_shapes_source::catalog::{self, LookupError};
-use thalweg_wire::http::{Context, Fetch, Method, Pending, Poll, Reply, Request, Response};
 
 /// A handle is never this: it has a dash.
 const EXPLAIN: &str = "explain";

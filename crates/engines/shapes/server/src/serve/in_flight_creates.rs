@@ -4,8 +4,8 @@ use crate::shape::Shape;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use thalweg_http::Waker;
 use thalweg_shapes_model::failure::Failure;
-use thalweg_wire::http::Waker;
 
 /// A shape on its way, until it is registered or it is clear why it cannot be.
 #[derive(Default)]

@@ -6,8 +6,8 @@ use super::refusal::Refusal;
 use super::route::Route;
 use super::settings::Settings;
 use std::fmt::Write as _;
+use thalweg_http::{Body, Headers, Method, Request, Response};
 use thalweg_shapes_model::offset::{From, ShapeOffset};
-use thalweg_wire::http::{Body, Headers, Method, Request, Response};
 
 /// 2024-10-09T00:00:00Z, from which cursors count, in seconds of Unix time.
 const CURSOR_EPOCH_S: u64 = 1_728_432_000;

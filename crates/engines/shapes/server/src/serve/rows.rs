@@ -7,8 +7,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::LogId;
+use thalweg_http::{BodySource, Context, Fetch, Pull, Sink};
 use thalweg_log::{Chunk, ChunkRead, ReadError};
-use thalweg_wire::http::{BodySource, Context, Fetch, Pull, Sink};
 
 const AGAIN: Duration = Duration::from_millis(20);
 

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use thalweg_base::Step;
+use thalweg_http::{Body, Context, Fetch, Method, Pending, Poll, Pool, Reply, Request, Response, Service};
 use thalweg_log::ReadError;
 use thalweg_shapes_core::encode::message::{push_snapshot_end, up_to_date};
 use thalweg_shapes_core::request::params::{self, DeleteRequest, ShapeRequest};
@@ -36,7 +37,6 @@ use thalweg_shapes_source::catalog::Found;
 use thalweg_shapes_source::error::SourceError;
 use thalweg_shapes_source::pool::Pool as Database;
 use thalweg_shapes_source::session::Session;
-use thalweg_wire::http::{Body, Context, Fetch, Method, Pending, Poll, Pool, Reply, Request, Response, Service};
 
 /// Larger answers are put together on a thread of the pool, not on the event loop; rows are read while they are sent.
 const INLINE_BYTES: u64 = 256 << 10;
@@ -719,7 +719,7 @@ impl ShapeRequestTask {
         };
         let moment = self.inner.moment(cx.now_ms);
         let fields = [("if-none-match", &self.known_tags[..])];
-        let headers = thalweg_wire::http::Headers(if self.known_tags.is_empty() { &[] } else { &fields });
+        let headers = thalweg_http::Headers(if self.known_tags.is_empty() { &[] } else { &fields });
         let responder = &self.inner.responder;
         let response = if page.is_known(headers) {
             responder.not_modified(&self.context, &page, moment)

@@ -8,10 +8,10 @@ use crate::shape::Shape;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
+use thalweg_http::{BodySource, Context, Fetch, Pull, Sink};
 use thalweg_log::ReadError;
 use thalweg_shapes_core::encode::message::{KEEP_ALIVE, push_event, push_events, up_to_date};
 use thalweg_shapes_model::offset::{From, ShapeOffset};
-use thalweg_wire::http::{BodySource, Context, Fetch, Pull, Sink};
 
 /// Changes that are told in one go: each client has a copy of its own until its socket has taken it.
 const TURN_BYTES: u64 = 256 << 10;

@@ -24,6 +24,10 @@ pub(super) struct Client {
     told: BTreeMap<u64, Vec<u8>>,
     /// The snapshot of the rows that it began with, which later rows may have replaced.
     pub(super) snapshot: PgSnapshot,
+    /// Rows changed of which the stream tells nothing: until the catalog was compared, messages may not fit.
+    pub(super) is_disturbed: bool,
+    /// A message did not fit.
+    is_lost: bool,
 }
 
 struct Known {
@@ -46,7 +50,7 @@ fn bytes_of(server: &ShapesServer, shape: &Shape, wanted: &Wanted) -> Vec<u8> {
 
 impl Client {
     /// Begins with the newest rows of a shape that is live.
-    pub(super) fn begin(server: &ShapesServer, shape: &Arc<Shape>, table: usize) -> Option<Self> {
+    pub(super) fn begin(server: &ShapesServer, shape: &Arc<Shape>, table: usize, is_disturbed: bool) -> Option<Self> {
         let (log, upto, end, snapshot, handle) = {
             let state = shape.lock();
             if !state.is_live() {
@@ -65,10 +69,12 @@ impl Client {
             offset: end,
             told: BTreeMap::new(),
             snapshot,
+            is_disturbed,
+            is_lost: false,
         };
         let rows = bytes_of(server, shape, &Wanted::Rows { log, from: 0, upto });
         client.take(&rows);
-        Some(client)
+        (!client.is_lost).then_some(client)
     }
 
     /// Takes what is new.
@@ -102,6 +108,9 @@ impl Client {
             self.take(&bytes);
             self.told.entry(entry.lsn).or_default().extend(bytes);
             self.offset = entry.offset();
+        }
+        if self.is_lost {
+            return Seen::Gone;
         }
         // What was shown before it was durable comes again after a crash, at the same places.
         let is_at_end = tail <= self.offset && tail.lsn <= told && self.offset.lsn <= told;
@@ -140,9 +149,13 @@ impl Client {
         }
     }
 
+    fn expect(&mut self, fits: bool, what: &str, message: &Value) {
+        assert!(fits || self.is_disturbed, "{what}: {message}\n{}", self.log());
+        self.is_lost |= !fits;
+    }
+
     fn message(&mut self, message: &Value) {
         let headers = &message["headers"];
-        let log = || self.log();
         if let Some(event) = headers["event"].as_str() {
             for pattern in headers["patterns"].as_array().into_iter().flatten() {
                 let (at, value) = (pattern["pos"].as_u64().unwrap_or_default() as usize, pattern["value"].as_str());
@@ -165,19 +178,19 @@ impl Client {
         match headers["operation"].as_str().unwrap_or_default() {
             "insert" => {
                 let row = Known { value, tags, active };
-                assert!(row.tags.is_empty() || row.stays(), "a row comes without a reason: {message}\n{}", log());
-                assert!(!self.rows.contains_key(key), "it is there already: {message}\n{}", log());
+                assert!(row.tags.is_empty() || row.stays(), "a row comes without a reason: {message}\n{}", self.log());
+                self.expect(!self.rows.contains_key(key), "an insert of a key that is there already", message);
                 self.rows.insert(key.to_owned(), row);
             }
             "update" => {
-                assert!(self.rows.contains_key(key), "it is not there: {message}\n{}", log());
+                self.expect(self.rows.contains_key(key), "an update of a key that is absent", message);
                 if let Some(known) = self.rows.get_mut(key) {
                     known.value.extend(value);
                     (known.tags, known.active) = (tags, active);
                 }
             }
             _ => {
-                assert!(self.rows.contains_key(key), "a delete of a key that is absent: {message}\n{}", log());
+                self.expect(self.rows.contains_key(key), "a delete of a key that is absent", message);
                 self.rows.remove(key);
             }
         }

@@ -7,6 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
+use thalweg_pg::pgoutput::{
+    Column, Columns, Message, OldTuple, Relations, ReplicaIdentity, TupleWriter, Value, encode,
+};
+use thalweg_pg::replication::{Event, StartOptions, System};
+use thalweg_pg::{CancelToken, Config, DbError, Error, Lsn, ServerVersion};
 use thalweg_shapes_model::table::{Kind, Table, TableName};
 use thalweg_shapes_source::cancel::Cancel;
 use thalweg_shapes_source::catalog::{Class, Found, Identity, Persistence, Relation, Standing, Which};
@@ -16,11 +21,6 @@ use thalweg_shapes_source::postgres::{Begun, Changes, Connection, Postgres, Wals
 use thalweg_shapes_source::publish::Lacking;
 use thalweg_shapes_source::session::{Limits, Place};
 use thalweg_shapes_source::setup::{Options, Publication, Server, ServerFacts, SetupError, Slot};
-use thalweg_wire::pg::pgoutput::{
-    Column, Columns, Message, OldTuple, Relations, ReplicaIdentity, TupleWriter, Value, encode,
-};
-use thalweg_wire::pg::replication::{Event, StartOptions, System};
-use thalweg_wire::pg::{CancelToken, Config, DbError, Error, Lsn, ServerVersion};
 
 /// How long a session looks for a lock before it looks again.
 const LOCK_LOOK: Duration = Duration::from_millis(20);
@@ -518,7 +518,7 @@ impl Walsender for Sender {
             .ok_or_else(|| refused("42704"))?;
         {
             let mut cluster = self.of.cluster.lock();
-            (cluster.streams, cluster.followed) = (Some((history, run)), history);
+            (cluster.streams, cluster.followed, cluster.asked) = (Some((history, run)), history, None);
         }
         self.of.scheduler.say(|| format!("a stream begins after {from}"));
         Ok(Box::new(Stream {

@@ -665,7 +665,7 @@ impl World {
             return;
         }
         let shape = &shapes[self.upto(shapes.len() as u64) as usize];
-        self.clients.extend(Client::begin(&server, shape, place(&shape.family.name.name)));
+        self.clients.extend(Client::begin(&server, shape, place(&shape.family.name.name), self.disturbed));
     }
 
     fn read(&mut self) {
@@ -676,6 +676,7 @@ impl World {
                 return true;
             }
             self.tally.reads += 1;
+            client.is_disturbed = self.disturbed;
             match client.read(&server) {
                 Seen::Gone => false,
                 Seen::UpTo { told, is_at_end, processed } => {
@@ -904,7 +905,7 @@ impl World {
         let cluster = cluster.lock();
         let files = &cluster.files;
         for shape in shapes {
-            let Some(mut fresh) = Client::begin(&server, &shape, place(&shape.family.name.name)) else {
+            let Some(mut fresh) = Client::begin(&server, &shape, place(&shape.family.name.name), false) else {
                 panic!("{:?} is not live when everything is at rest", shape.definition().where_sql);
             };
             fresh.read(&server);
@@ -913,6 +914,7 @@ impl World {
             self.tally.compared += 1;
         }
         let mut clients = std::mem::take(&mut self.clients);
+        clients.iter_mut().for_each(|client| client.is_disturbed = false);
         clients.retain_mut(|client| match client.read(&server) {
             Seen::Gone => false,
             Seen::UpTo { .. } => {

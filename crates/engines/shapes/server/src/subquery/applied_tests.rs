@@ -15,13 +15,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thalweg_log::Lengths;
+use thalweg_pg::pgoutput::{Decoder, Message, OldTuple, TupleWriter, Value, encode};
 use thalweg_shapes_model::definition::{Definition, Identity, LogMode, Replica};
 use thalweg_shapes_model::predicate;
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::Table;
 use thalweg_shapes_source::clock::SystemClock;
 use thalweg_shapes_source::replicate::Apply;
-use thalweg_wire::pg::pgoutput::{Decoder, Message, OldTuple, TupleWriter, Value, encode};
 
 const WHERE: &str = "a NOT IN (SELECT v FROM p WHERE g = 1)";
 /// Everything before this was applied before the shapes began.

@@ -8,7 +8,7 @@ use thalweg_filter::{Condition, Key};
 use thalweg_shapes_core::subquery::place::{At, ROWS_MAX};
 use thalweg_shapes_core::subquery::set::Moves;
 use thalweg_shapes_core::subquery::sets::Sets;
-use thalweg_shapes_model::row::Cells;
+use thalweg_shapes_model::row::{Cells, RowChange, borrowed};
 use thalweg_shapes_model::snapshot::PgSnapshot;
 
 /// Most values whose rows are fetched at once for one shape; with more it is made anew.
@@ -23,6 +23,8 @@ pub(super) struct Pending {
     /// The transactions that brought them, and the position of the first: from there on they are missing.
     pub(super) xids: Vec<u32>,
     pub(super) lsn: u64,
+    /// The last transaction that took away a row or a value before it was here; 0: there is none.
+    pub(super) lost: u64,
     /// With their positions.
     pub(super) keys: Vec<(usize, Key)>,
     /// For values that count as before until the boundary: whether they are in the set.
@@ -94,6 +96,7 @@ impl Pending {
             number: 0,
             xids: vec![at.xid],
             lsn: at.since,
+            lost: 0,
             keys,
             before,
             boundary: Overlay::default(),
@@ -122,6 +125,22 @@ impl Pending {
         let room = XIDS_MAX.saturating_sub(self.xids.len());
         self.xids.extend(later.xids.iter().take(room));
         if self.keys.len() > KEYS_MAX { Err(TOO_MANY) } else { Ok(()) }
+    }
+
+    /// Something was missing since `lsn`, and something else may stand for it since a transaction up to `until`: if that
+    /// is what this one brings, it is missing since `lsn` too.
+    pub(super) fn backdate(&mut self, lsn: u64, until: u64) {
+        if self.lsn <= until {
+            self.lsn = self.lsn.min(lsn);
+        }
+    }
+
+    /// Whether a row asks for one of these values.
+    fn brings(&self, condition: &Condition, row: &[Option<&[u8]>]) -> bool {
+        let is_among = |position: usize, key: &Key| self.before.get(position, key).is_some();
+        condition.memberships().any(|(position, membership)| {
+            is_among(position, &membership.key(row)) || membership.negated && is_among(position, &membership.null())
+        })
     }
 
     pub(super) fn next_op(&self) -> u32 {
@@ -185,7 +204,10 @@ impl Node {
                         continue;
                     }
                     let mut early = self.pendings.iter_mut().filter(|pending| !pending.reached);
-                    if early.any(|pending| pending.take_back(position, &key)) {
+                    if let Some(pending) =
+                        early.find_map(|pending| pending.take_back(position, &key).then_some(pending))
+                    {
+                        pending.lost = at.lsn;
                         continue;
                     }
                     for late in self.pendings.iter_mut().filter(|pending| pending.reached) {
@@ -200,6 +222,17 @@ impl Node {
         }
         step.pending = (!gained.is_empty()).then(|| Pending::new(at, gained, before));
         Ok(step)
+    }
+
+    /// Rows that a transaction changed may have been on their way: then clients never see them as they were.
+    pub(super) fn lose(&mut self, changes: &[Arc<RowChange>], at: At) {
+        let Some(condition) = self.condition().cloned() else { return };
+        for pending in self.pendings.iter_mut().filter(|pending| !pending.reached) {
+            let mut old = changes.iter().filter_map(|change| change.old.as_ref());
+            if old.any(|row| pending.brings(&condition, &borrowed(row))) {
+                pending.lost = at.lsn;
+            }
+        }
     }
 
     /// The boundary of a pending is here: its values count from now on, and what comes from now on belongs behind its

@@ -133,6 +133,7 @@ impl Graph {
             verdict.drop.push((Arc::clone(&node.shape), why.into()));
             Step::default()
         });
+        node.lose(&moved.changes, at);
         // What comes does not count before its rows are here: neither for rows that go nor for those that were written.
         if let Some(pending) = pending {
             self.drop_began(node, at, verdict);

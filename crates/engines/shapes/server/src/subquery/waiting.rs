@@ -184,8 +184,8 @@ impl Graph {
         let at = At { xid: pending.xid(), lsn: self.last_lsn, since: pending.lsn };
         let mut out = Transaction::new(at.xid, at.lsn, split_bytes);
         let rows = pending.rows.take().unwrap_or_default();
-        let mut told = Ok(());
-        let moves = if node.inner.is_some() {
+        let (mut told, is_inner) = (Ok(()), node.inner.is_some());
+        let moves = if is_inner {
             self.sets.change(number, |sets, set, changes| {
                 let mut rows = rows.into_iter();
                 told = rows.try_for_each(|cells| node.inner_row_comes(&pending, cells, sets, set, changes, &mut out));
@@ -198,11 +198,32 @@ impl Graph {
         self.finders.watch(&node);
         let (shape, route_id) = (Arc::clone(&node.shape), node.route_id);
         self.nodes.insert(number, node);
+        // Which rows of the shapes above had a row of an inner shape as their only reason is not known.
+        self.missing_since(number, pending.lsn, if is_inner { u64::MAX } else { pending.lost });
         let mut verdict = self.moved(number, moves, at, &mut out);
         if let Err(costly) = told {
             verdict.drop.push((Arc::clone(&shape), costly.into()));
         }
         Some(MoveIn { transaction: out, shape, pending: pending.number, boundary: pending.place.0, route_id, verdict })
+    }
+
+    /// What a node lacked since `lsn` is here, or is no longer selected. A transaction between `lsn` and `until` may have
+    /// given rows of the shapes above another reason, which clients do not have yet: that reason is missing since `lsn`
+    /// too, or clients would be told that they have rows which they never had.
+    fn missing_since(&mut self, number: u64, lsn: u64, until: u64) {
+        let Some(node) = self.nodes.get_mut(&number).filter(|_| until > lsn) else { return };
+        node.pendings.iter_mut().for_each(|pending| pending.backdate(lsn, until));
+        let above: Vec<u64> = node.inner.iter().flat_map(|inner| &inner.users).copied().collect();
+        let below: Vec<u64> = node.sets.iter().flatten().copied().collect();
+        below.into_iter().for_each(|set| self.missing_below(set, lsn, until));
+        above.into_iter().for_each(|user| self.missing_since(user, lsn, until));
+    }
+
+    fn missing_below(&mut self, number: u64, lsn: u64, until: u64) {
+        let Some(node) = self.nodes.get_mut(&number) else { return };
+        node.pendings.iter_mut().for_each(|pending| pending.backdate(lsn, until));
+        let below: Vec<u64> = node.sets.iter().flatten().copied().collect();
+        below.into_iter().for_each(|set| self.missing_below(set, lsn, until));
     }
 
     /// Rows of a shape, and what they do to others, are in the shapes or held by them: from now on they are not

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use thalweg_pg::Error;
 use thalweg_shapes_model::table::TableName;
-use thalweg_wire::pg::Error;
 
 /// How long a cached description is valid for facts that those rows do not show: labels of enums, keys, parts.
 const BELIEVED_FOR: Duration = Duration::from_secs(2);

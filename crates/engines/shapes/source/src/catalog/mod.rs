@@ -14,8 +14,8 @@ pub use standing::{Class, Identity, Persistence, Relation, Standing, Unsupported
 use super::error::SourceError;
 use super::postgres::Connection;
 use super::session::{Session, Sql};
+use thalweg_pg::{ServerVersion, quote_literal};
 use thalweg_shapes_model::table::{Table, TableName};
-use thalweg_wire::pg::{ServerVersion, quote_literal};
 
 /// A table and its standing.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use thalweg_wire::http::Fetch;
+use thalweg_http::Fetch;
 
 /// The most jobs in the queue.
 const JOBS_MAX: usize = 20_000;

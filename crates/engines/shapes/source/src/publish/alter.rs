@@ -7,8 +7,8 @@ use crate::catalog::{Found, lookup_oids};
 use crate::session::{Session, Sql};
 use std::fmt::Write;
 use std::time::Duration;
+use thalweg_pg::{Error, quote_literal};
 use thalweg_shapes_model::table::{TableName, quoted};
-use thalweg_wire::pg::{Error, quote_literal};
 
 /// A waiting lock request blocks all later ones on the table: so each attempt gives up soon and is repeated.
 pub(super) const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
@@ -96,7 +96,7 @@ const MEMBERS: &str = "SELECT c.oid, n.nspname, c.relname FROM pg_catalog.pg_pub
 /// Tables that the publication names.
 pub(crate) fn members(sql: &mut Sql, publication: &str) -> Result<Vec<(u32, TableName)>, Error> {
     let answer = sql.ask(&format!("{MEMBERS}{}", quote_literal(publication)))?;
-    let member = |row: thalweg_wire::pg::Row<'_>| {
+    let member = |row: thalweg_pg::Row<'_>| {
         let name = TableName { schema: row.get(1)?.to_owned(), name: row.get(2)?.to_owned() };
         Some((row.get(0)?.parse().ok()?, name))
     };

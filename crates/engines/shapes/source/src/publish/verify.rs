@@ -7,8 +7,8 @@ use crate::error::SourceError;
 use crate::session::{Session, Sql};
 use std::collections::HashSet;
 use std::time::Duration;
+use thalweg_pg::Error;
 use thalweg_shapes_model::table::TableName;
-use thalweg_wire::pg::Error;
 
 /// How long transactions that write may take to end.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -118,6 +118,6 @@ pub(super) fn writers_have_ended(
 /// The transactions that write to these tables, as pairs of a table's oid and a transaction.
 pub(crate) fn writers(sql: &mut Sql, tables: &[u32]) -> Result<HashSet<(u32, String)>, Error> {
     let answer = sql.ask(&format!("{WRITERS}({})", array(tables)))?;
-    let pair = |row: thalweg_wire::pg::Row<'_>| Some((row.get(0)?.parse().ok()?, row.get(1)?.to_owned()));
+    let pair = |row: thalweg_pg::Row<'_>| Some((row.get(0)?.parse().ok()?, row.get(1)?.to_owned()));
     Ok(answer.rows().filter_map(pair).collect())
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use thalweg_wire::pg::{Config, Error};
+use thalweg_pg::{Config, Error};
 
 /// How often it is looked whether the followed server is known by now.
 const LOOK_EVERY: Duration = Duration::from_millis(2);

@@ -20,7 +20,7 @@ use super::error::SourceError;
 use super::postgres::Connection;
 use std::sync::Arc;
 use std::time::Duration;
-use thalweg_wire::pg::{CancelToken, Error, ServerVersion};
+use thalweg_pg::{CancelToken, Error, ServerVersion};
 
 /// How long a snapshot waits until it is known which server is followed: a start and a failover take that long.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(5);
@@ -95,7 +95,7 @@ impl Session {
     }
 
     #[cfg(test)]
-    pub(crate) fn conn(&mut self) -> &mut thalweg_wire::pg::Conn {
+    pub(crate) fn conn(&mut self) -> &mut thalweg_pg::Conn {
         &mut self.sql().conn
     }
 }

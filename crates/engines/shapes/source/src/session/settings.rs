@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 use std::time::Duration;
-use thalweg_wire::pg::ResultSet;
+use thalweg_pg::ResultSet;
 
 /// Each is a name and a value as SQL.
 type Setting = (&'static str, &'static str);

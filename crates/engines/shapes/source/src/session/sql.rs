@@ -10,8 +10,8 @@ use crate::snapshot;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::time::Duration;
+use thalweg_pg::{CancelToken, Config, Conn, Error, Lsn, ResultSet, ServerVersion, TransactionStatus};
 use thalweg_shapes_model::table::{Table, TableName};
-use thalweg_wire::pg::{CancelToken, Config, Conn, Error, Lsn, ResultSet, ServerVersion, TransactionStatus};
 
 /// A connection for queries.
 #[derive(Debug)]

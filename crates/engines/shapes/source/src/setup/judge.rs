@@ -7,8 +7,8 @@
 //! was read does not come again ([`crate::anchor`]).
 
 use super::Known;
+use thalweg_pg::Lsn;
 use thalweg_shapes_model::history::SourceIdentity;
-use thalweg_wire::pg::Lsn;
 
 /// The reason why existing shapes are invalid, if any. `end`: the end of the server's WAL.
 pub(super) fn broken(known: &Known, now: &SourceIdentity, end: Lsn) -> Option<String> {
@@ -131,6 +131,15 @@ mod tests {
         assert_eq!(why(&known(first, 100), &third, 300), "");
         assert_eq!(why(&known(second.clone(), 200), &third, 300), "");
         assert!(why(&known(second, 201), &third, 300).contains("another timeline"));
+    }
+
+    #[test]
+    fn a_promoted_standby_does_not_go_on_if_it_is_unknown_how_far_clients_were() {
+        let (first, second) = (identity(1, &[]), identity(2, &[(1, 100)]));
+        let unclean = |identity: &SourceIdentity| Known { unclean: true, ..known(identity.clone(), 50) };
+        assert_eq!(why(&unclean(&first), &first, 100), "", "the same server has everything that it has sent");
+        assert!(why(&unclean(&first), &second, 120).contains("without a clean stop"));
+        assert_eq!(why(&unclean(&second), &second, 120), "");
     }
 
     #[test]

@@ -16,9 +16,9 @@ use super::error::SourceError;
 use super::postgres::{Changes, Walsender};
 use super::session::{Endpoint, has, optional_sql, session_settings};
 use std::time::Duration;
+use thalweg_pg::replication::{self, Conn, StartOptions, System};
+use thalweg_pg::{Config, DbError, Error, Lsn, ResultSet, ServerVersion};
 use thalweg_shapes_model::history::SourceIdentity;
-use thalweg_wire::pg::replication::{self, Conn, StartOptions, System};
-use thalweg_wire::pg::{Config, DbError, Error, Lsn, ResultSet, ServerVersion};
 
 /// Between two attempts to get the lock.
 const LOCK_EVERY: Duration = Duration::from_millis(250);
@@ -284,7 +284,7 @@ fn row<'a>(answers: &'a [ResultSet]) -> impl Fn(&str) -> Option<&'a str> {
 }
 
 fn literal(text: &str) -> String {
-    thalweg_wire::pg::quote_literal(text)
+    thalweg_pg::quote_literal(text)
 }
 
 type SlotOptions = replication::SlotOptions;

@@ -2,9 +2,9 @@
 
 use super::{Options, SetupError, literal, row};
 use std::fmt::Write;
+use thalweg_pg::ServerVersion;
+use thalweg_pg::replication::Conn;
 use thalweg_shapes_model::table::quoted;
-use thalweg_wire::pg::ServerVersion;
-use thalweg_wire::pg::replication::Conn;
 
 /// The comment on a publication that goes when the engine ends: a run that was killed leaves it to the next one.
 const PASSING: &str = "made by thalweg dev, which drops it when it ends";

@@ -1,8 +1,8 @@
 //! Requirements on the server.
 
 use super::{SetupError, row};
-use thalweg_wire::pg::replication::Conn;
-use thalweg_wire::pg::{Config, Error, ServerVersion};
+use thalweg_pg::replication::Conn;
+use thalweg_pg::{Config, Error, ServerVersion};
 
 /// The facts of the server that the preparation needs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use super::{Options, Resume, SetupError, SlotOptions, literal, row};
 use crate::postgres::Walsender;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use thalweg_pg::Lsn;
+use thalweg_pg::replication::Conn;
 use thalweg_shapes_model::history::SourceIdentity;
-use thalweg_wire::pg::Lsn;
-use thalweg_wire::pg::replication::Conn;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 

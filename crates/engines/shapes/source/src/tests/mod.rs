@@ -16,8 +16,8 @@ use super::clock::manual::ManualClock;
 use super::clock::{Clock, SystemClock};
 use super::session::{Endpoint, Session};
 use std::sync::Arc;
+use thalweg_pg::{Config, Conn};
 use thalweg_pgtest::{shared_clusters, unique_database};
-use thalweg_wire::pg::{Config, Conn};
 
 /// A separate database for one test on one server.
 pub(crate) struct Database {

@@ -4,9 +4,9 @@ use crate::pool::{Health, Options, Pool};
 use crate::session::Session;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use thalweg_http::{Fetch, Waker};
+use thalweg_pg::Config;
 use thalweg_pgtest::{Cluster, Stop, installations};
-use thalweg_wire::http::{Fetch, Waker};
-use thalweg_wire::pg::Config;
 
 fn pool(config: &Config, connections: usize) -> Pool {
     Pool::with(Options { endpoint: endpoint(config), connections, jobs_max: 8, idle: Duration::from_secs(2), kept: 0 })

@@ -146,6 +146,30 @@ fn no_transaction_that_wrote_before_is_left_behind() {
 }
 
 #[test]
+fn a_check_that_began_before_tables_were_forgotten_is_made_again() {
+    on_each(|db| {
+        db.run("CREATE TABLE t (i int); ALTER TABLE t REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE t");
+        let publisher = Publisher::new("p".into(), false);
+        let (mut session, table) = (db.session(), table(db, "t"));
+        let (mut first, mut second) = (db.plain(), db.plain());
+        first.simple("BEGIN; INSERT INTO t VALUES (1)").unwrap();
+        std::thread::scope(|scope| {
+            let ensured = scope.spawn(|| publisher.ensure(&mut session, &table));
+            std::thread::sleep(Duration::from_millis(300));
+            assert!(!ensured.is_finished(), "it waits for the first writer");
+            // The check does not wait for this one, but the slot that is made now does not have what it wrote either.
+            second.simple("BEGIN; INSERT INTO t VALUES (2)").unwrap();
+            publisher.forget_all();
+            first.simple("COMMIT").unwrap();
+            std::thread::sleep(Duration::from_millis(300));
+            assert!(!ensured.is_finished(), "it waits for the second writer");
+            second.simple("COMMIT").unwrap();
+            ensured.join().unwrap().unwrap();
+        });
+    });
+}
+
+#[test]
 fn who_is_not_waited_for_does_not_wait_for_us() {
     on_each(|db| {
         db.run("CREATE TABLE t (i int); CREATE PUBLICATION p");

@@ -2,9 +2,9 @@ use super::{Database, endpoint, on_each};
 use crate::setup::{Known, Options, Ready, Resume, SetupError, prepare};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use thalweg_pg::{Config, Conn, Lsn};
 use thalweg_pgtest::{Cluster, installations};
 use thalweg_shapes_model::history::SourceIdentity;
-use thalweg_wire::pg::{Config, Conn, Lsn};
 
 fn options(db: &Database) -> Options {
     let (slot, publication) = (format!("slot_{}", db.name), format!("Publication {}", db.name));

@@ -10,8 +10,8 @@ mod scan;
 use super::error::SourceError;
 use super::session::Session;
 use std::fmt::Write;
+use thalweg_pg::DbError;
 use thalweg_shapes_model::table::{ColumnType, FIRST_NORMAL_OID, Table, quoted};
-use thalweg_wire::pg::DbError;
 
 /// The statement before the predicate where Electric reads it.
 const ELECTRIC_BEFORE: &str = "SELECT 1 WHERE ";

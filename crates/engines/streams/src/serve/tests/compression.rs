@@ -4,7 +4,7 @@ use super::support::{Got, Rig};
 use crate::serve::StreamsConfig;
 use flate2::read::GzDecoder;
 use std::io::Read;
-use thalweg_wire::http::Method::{Get, Post};
+use thalweg_http::Method::{Get, Post};
 
 const GZIP: (&str, &str) = ("Accept-Encoding", "gzip, deflate, br");
 

@@ -3,8 +3,8 @@
 use super::support::Rig;
 use crate::serve::turn::Answer;
 use thalweg_base::Until;
+use thalweg_http::Method::{Post, Put};
 use thalweg_journal::Journal;
-use thalweg_wire::http::Method::{Post, Put};
 
 const TEXT: (&str, &str) = ("Content-Type", "text/plain");
 const CLOSE: (&str, &str) = ("Stream-Closed", "true");

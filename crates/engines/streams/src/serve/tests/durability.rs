@@ -4,10 +4,10 @@ use super::support::{Got, Rig};
 use crate::serve::StreamsConfig;
 use crate::serve::turn::Answer;
 use thalweg_base::{Durability, Lsn, Until};
+use thalweg_http::Method::{Delete, Get, Head, Post, Put};
 use thalweg_journal::Journal;
 use thalweg_log::Loss;
 use thalweg_log::When;
-use thalweg_wire::http::Method::{Delete, Get, Head, Post, Put};
 
 const TEXT: (&str, &str) = ("Content-Type", "text/plain");
 

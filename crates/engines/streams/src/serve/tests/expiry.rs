@@ -3,9 +3,9 @@
 use super::support::{Rig, T0};
 use crate::serve::StreamsConfig;
 use thalweg_base::Millis;
+use thalweg_http::Method::{Get, Head, Post, Put};
 use thalweg_journal::Journal;
 use thalweg_log::When;
-use thalweg_wire::http::Method::{Get, Head, Post, Put};
 
 const TEXT: (&str, &str) = ("Content-Type", "text/plain");
 

@@ -1,7 +1,7 @@
 //! Forks: one offset space, lifetimes of their own, and nothing leaked.
 
 use super::support::{Got, Rig};
-use thalweg_wire::http::Method::{Post, Put};
+use thalweg_http::Method::{Post, Put};
 
 fn fork(rig: &Rig, name: &str, source: &str, more: &[(&str, &str)], body: &str) -> Got {
     let path = format!("/v1/stream/{source}");

@@ -5,9 +5,9 @@ use crate::serve::listed_prefix;
 use crate::serve::turn::Answer;
 use serde_json::Value;
 use thalweg_base::Millis;
+use thalweg_http::Method::{Delete, Get, Put};
 use thalweg_journal::Journal;
 use thalweg_log::When;
-use thalweg_wire::http::Method::{Delete, Get, Put};
 
 fn list(rig: &Rig, query: &str) -> Value {
     let got = rig.get(&format!("__ds/streams?{query}"));

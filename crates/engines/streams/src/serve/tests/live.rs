@@ -3,8 +3,8 @@
 use super::support::Rig;
 use crate::serve::StreamsConfig;
 use std::time::Duration;
+use thalweg_http::Method::{Delete, Post};
 use thalweg_journal::Journal;
-use thalweg_wire::http::Method::{Delete, Post};
 
 const TEXT: (&str, &str) = ("Content-Type", "text/plain");
 
@@ -56,7 +56,7 @@ fn a_long_poll_ends_at_its_time_at_closure_and_at_deletion() {
     rig.send(Post, "a", &[("Stream-Closed", "true")], b"");
     let got = rig.step(&mut closed).unwrap();
     assert_eq!((closed.wakes(), got.status, got.get("Stream-Closed")), (1, 204, Some("true")));
-    assert_eq!(rig.send(thalweg_wire::http::Method::Get, "a?offset=now&live=long-poll", &[], b"").status, 204);
+    assert_eq!(rig.send(thalweg_http::Method::Get, "a?offset=now&live=long-poll", &[], b"").status, 204);
 
     rig.put("b", "text/plain", "");
     let mut deleted = rig.wait("b?offset=now&live=long-poll");
@@ -69,7 +69,7 @@ fn a_long_poll_ends_at_its_time_at_closure_and_at_deletion() {
 fn a_forks_waiters_sleep_through_the_sources_appends() {
     let rig = Rig::new();
     rig.put("s", "text/plain", "x");
-    rig.send(thalweg_wire::http::Method::Put, "f", &[("Stream-Forked-From", "/v1/stream/s")], b"");
+    rig.send(thalweg_http::Method::Put, "f", &[("Stream-Forked-From", "/v1/stream/s")], b"");
     let waiting = rig.wait("f?offset=now&live=long-poll");
     rig.post("s", "text/plain", "y");
     assert_eq!(waiting.wakes(), 0);
@@ -177,8 +177,8 @@ fn last_event_id_resumes_after_what_was_received() {
     let mut fresh = rig.live_with("a?offset=-1&live=sse", &[("Last-Event-ID", "")]);
     assert!(rig.pull(&mut fresh).0.contains("data:xy\n"));
     let stale = [("Last-Event-ID", "0000000000000001_0000000000000000")];
-    assert_eq!(rig.send(thalweg_wire::http::Method::Get, "a?offset=-1&live=sse", &stale, b"").code(), "stale_offset");
+    assert_eq!(rig.send(thalweg_http::Method::Get, "a?offset=-1&live=sse", &stale, b"").code(), "stale_offset");
     // Other reads ignore the header.
     let odd = [("Last-Event-ID", "7")];
-    assert_eq!(rig.send(thalweg_wire::http::Method::Get, "a?offset=-1", &odd, b"").text(), "xy");
+    assert_eq!(rig.send(thalweg_http::Method::Get, "a?offset=-1", &odd, b"").text(), "xy");
 }

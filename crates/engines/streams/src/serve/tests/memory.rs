@@ -6,8 +6,8 @@ use crate::serve::chunk::Span;
 use crate::serve::turn::Answer;
 use std::sync::mpsc;
 use thalweg_base::{Millis, Offset};
+use thalweg_http::Method::{Get, Post};
 use thalweg_log::When;
-use thalweg_wire::http::Method::{Get, Post};
 
 const TEXT: (&str, &str) = ("Content-Type", "text/plain");
 

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 use thalweg_base::Millis;
+use thalweg_http::Method::{Delete, Get};
+use thalweg_http::{Body, Response, Waker};
 use thalweg_log::When;
-use thalweg_wire::http::Method::{Delete, Get};
-use thalweg_wire::http::{Body, Response, Waker};
 
 const LARGE: usize = 1_500_000;
 

@@ -6,9 +6,9 @@ use crate::serve::turn::Answer;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_base::Millis;
+use thalweg_http::Method::{Get, Options, Post, Put};
 use thalweg_log::When;
 use thalweg_storage::SlowStorage;
-use thalweg_wire::http::Method::{Get, Options, Post, Put};
 
 #[test]
 fn offsets_of_a_deleted_stream_are_refused_by_its_successor() {

@@ -5,9 +5,9 @@ use crate::error::Refusal;
 use crate::serve::StreamsConfig;
 use std::collections::BTreeMap;
 use thalweg_base::{LogId, Offset};
+use thalweg_http::Method::{self, Delete, Get, Other, Post, Put};
 use thalweg_journal::{AppendError, Poisoned};
 use thalweg_log::ReadError;
-use thalweg_wire::http::Method::{self, Delete, Get, Other, Post, Put};
 
 const TEXT: (&str, &str) = ("Content-Type", "text/plain");
 const JSON: (&str, &str) = ("Content-Type", "application/json");

@@ -5,9 +5,9 @@ use crate::serve::StreamsConfig;
 use crate::serve::turn::Answer;
 use crate::state::retention::Retention;
 use thalweg_base::Millis;
+use thalweg_http::Method::{Get, Put};
 use thalweg_journal::Journal;
 use thalweg_log::When;
-use thalweg_wire::http::Method::{Get, Put};
 
 const TEXT: (&str, &str) = ("Content-Type", "text/plain");
 const BYTES: (&str, &str) = ("Stream-Retention-Bytes", "100");

@@ -9,13 +9,13 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::{Durability, Lsn, Millis, Ticket, Until};
+use thalweg_http::{Body, BodySource, Context, Headers, Method, Pull, Request, Response, Sink, Waker};
 use thalweg_journal::{
     AppendError, Appended, Class, FrameRef, Journal, JournalStats, MemoryJournal, Options, Poisoned,
 };
 use thalweg_log::{Logs, LogsOptions, Loss};
 use thalweg_manifest::MemoryManifest;
 use thalweg_storage::{MemoryStorage, Storage};
-use thalweg_wire::http::{Body, BodySource, Context, Headers, Method, Pull, Request, Response, Sink, Waker};
 
 /// A journal in memory that can be replayed.
 pub(crate) struct Recorded {

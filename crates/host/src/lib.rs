@@ -1,0 +1,40 @@
+//! The host: its interface to engines, and the services that every engine gets from it.
+//!
+//! An engine is one door of the product. The binary lists those that it has; the host knows engines by the trait
+//! [`Engine`] alone. It matches routes, judges every request before its route ([`door`], [`auth`]), has the settings
+//! ([`config`]) and the data folder ([`folder`]), opens, keeps and scrubs kernel units, and gathers the metrics of all
+//! engines on one page.
+//!
+//! It must not know which engines there are, the command line, and who waits at the sockets. Two things of engines it
+//! knows as values: what a token may say of streams' names, and of shapes ([`auth`]).
+
+pub mod auth;
+pub mod background;
+pub mod config;
+pub mod door;
+mod engine;
+pub mod folder;
+mod keep;
+pub mod kernel;
+pub mod listed;
+pub mod metrics;
+pub mod reload;
+pub mod reserve;
+mod response;
+mod route;
+pub mod scrub;
+pub mod tls;
+mod unit;
+
+pub use engine::{Boot, Engine, Engines};
+pub use keep::{Jobs, Keeping, keep};
+pub use response::plain;
+pub use route::{Guard, Needs, Paths, Route, Routes};
+pub use unit::{Unit, UnitLogs};
+
+#[cfg(test)]
+mod full;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod thousand;

@@ -1,0 +1,59 @@
+//! Space held back for a full disk.
+//!
+//! A file of fixed size keeps space allocated. When background work meets a full disk, user transactions are refused,
+//! the file is removed, and deleted data is reclaimed in its space, because reclaiming needs a little space itself. The
+//! file is allocated again before anything else may use the freed space, and only then are user transactions accepted
+//! again.
+
+use std::sync::Arc;
+use thalweg_disk::{Disk, File};
+
+const NAME: &str = "reserve";
+
+/// Space of one disk that is held back.
+pub struct Reserve {
+    file: Arc<dyn File>,
+    bytes: u64,
+    held: bool,
+}
+
+/// With less than this free, a start uses the reserve.
+const LEND_BELOW: u64 = 8 << 20;
+
+/// Lets the space go if the disk is full: a start writes a little, too. [`Reserve::open`] takes it again.
+pub fn lend(disk: &dyn Disk) -> std::io::Result<()> {
+    match disk.open(NAME) {
+        Ok(file) if disk.free()? < LEND_BELOW => {
+            tracing::warn!("the disk is full: this start uses the reserved space");
+            file.set_len(0)
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Reserve {
+    /// Holds `bytes` back, if the disk has as many free. Fails if the file cannot be opened or made.
+    pub fn open(disk: &dyn Disk, bytes: u64) -> std::io::Result<Self> {
+        let file = disk.open(NAME).or_else(|_| disk.create(NAME))?;
+        let mut reserve = Self { file, bytes, held: false };
+        if reserve.file.len()? > bytes {
+            reserve.file.set_len(bytes)?;
+        }
+        reserve.hold();
+        Ok(reserve)
+    }
+
+    /// Allocates the space, if the disk has it; returns whether it is held now.
+    pub fn hold(&mut self) -> bool {
+        if !self.held {
+            self.held = self.bytes == 0 || self.file.allocate(self.bytes).is_ok();
+        }
+        self.held
+    }
+
+    pub(crate) fn release(&mut self) {
+        if self.bytes > 0 && self.held {
+            self.held = self.file.set_len(0).is_err();
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Running one simulation with many seeds, in the same way everywhere: `SEEDS=n` says how many, `SEED=n` replays one, and
+//! both together say how many from which one on.
+//!
+//! The test that calls it is named `simulation_...`: the soak finds it by that, and `tests/simulations.sh` sees to it.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}
+
+/// Whether one history is replayed: then it may print a trace.
+#[must_use]
+pub fn is_replay() -> bool {
+    number("SEED").is_some() && number("SEEDS").is_none()
+}
+
+/// The seeds to run, if it is to be `default` many unless the environment says otherwise.
+#[must_use]
+pub fn seeds(default: u64) -> Range<u64> {
+    match number("SEED") {
+        Some(seed) => seed..seed + number("SEEDS").unwrap_or(1),
+        None => 0..number("SEEDS").unwrap_or(default),
+    }
+}
+
+/// Runs `history` with every seed. A panic ends the test, and the command that replays it is printed.
+///
+/// # Panics
+///
+/// If a history does.
+pub fn histories(default: u64, package: &str, mut history: impl FnMut(u64)) {
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    let seeds = seeds(default);
+    let count = seeds.end - seeds.start;
+    for seed in seeds {
+        let done = catch_unwind(AssertUnwindSafe(|| history(seed)));
+        assert!(done.is_ok(), "replay with: SEED={seed} cargo test -p {package} {test} -- --nocapture");
+    }
+    println!("{test}: {count} histories");
+}
