@@ -4,7 +4,7 @@ import { defineConfig } from "vite"
 const thalweg = process.env.THALWEG_SERVER ?? "http://127.0.0.1:4437"
 const secret = process.env.THALWEG_SHAPE_SECRET
 
-// The work of a backend in production: the page may ask for this one shape, and never sees the secret. A real one would also look who
+// The work of a backend in production: the page may ask for this one shape, and never sees the secret. A real one would also check which user
 // asks, and choose table, where and columns for them.
 function items(path) {
   const asked = new URL(path, "http://page").searchParams

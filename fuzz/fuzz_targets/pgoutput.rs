@@ -1,4 +1,4 @@
-//! Messages of Postgres's pgoutput: no panic, and what is read can be written and read again.
+//! Messages of Postgres's pgoutput: no panic, and each decoded message survives a round trip.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| thalweg_pg::pgoutput::fuzz_pgoutput(data));

@@ -55,7 +55,7 @@ const told = many.filter((one) => one.text.startsWith("HTTP/1.1 503 ")).length
 const open = many.filter((one) => !one.closed && one.text.startsWith("HTTP/1.1 200 ")).length
 check("so many are served as there may be", open > 400 && open <= 500, open)
 check("the others are told or closed", told > 0 && many.length - open === many.filter((one) => one.closed).length, `${told} told, ${open} open`)
-const warnings = () => (readFileSync(LOG, "utf8").match(/all connections are taken/g) ?? []).length
+const warnings = () => (readFileSync(LOG, "utf8").match(/max_connections is reached/g) ?? []).length
 check("the log says so once", warnings() === 1, warnings())
 many.forEach((one) => one.socket.destroy())
 check("when they are gone others are served", await eventually(served))

@@ -1,4 +1,4 @@
-// Changes are merged into the rows that new clients begin with. Who is there already notices nothing; who has been away for longer than
+// Changes are merged into the rows that new clients begin with. Connected clients notice nothing; a client that has been away for longer than
 // promised is told to begin again.
 
 import assert from "node:assert/strict"

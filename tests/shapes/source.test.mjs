@@ -174,7 +174,7 @@ describe("the slot", () => {
     await w.serve()
     all.forEach((shape) => (shape.upToDate = false))
     await goesOn(all, "slot")
-    assert.match(w.log(), /all shapes are dropped: the replication slot was moved on or made again/)
+    assert.match(w.log(), /all shapes are dropped: the replication slot was advanced or created again/)
   })
 
   test("was moved on by somebody while the server was stopped: what was skipped is not missed", async () => {

@@ -316,7 +316,7 @@ impl<'a, W: Work> Drive<'a, W> {
 
     fn closed(&mut self, i: usize) -> anyhow::Result<()> {
         if !self.work.closed(i) {
-            bail!("the server closed a connection with {} requests on their way", self.connections[i].waiting.len());
+            bail!("the server closed a connection with {} requests in flight", self.connections[i].waiting.len());
         }
         let lost = self.connections[i].waiting.len();
         self.on_their_way -= lost;

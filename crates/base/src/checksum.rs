@@ -11,26 +11,31 @@ pub fn crc(bytes: &[u8]) -> u32 {
 pub struct Crc(u32);
 
 impl Crc {
+    /// The CRC of no bytes.
     #[must_use]
     pub fn new() -> Self {
         Self(0)
     }
 
+    /// Adds `bytes`.
     #[must_use]
     pub fn bytes(self, bytes: &[u8]) -> Self {
         Self(crc32c::crc32c_append(self.0, bytes))
     }
 
+    /// Adds a number as 8 bytes, little-endian.
     #[must_use]
     pub fn u64(self, n: u64) -> Self {
         self.bytes(&n.to_le_bytes())
     }
 
+    /// Adds a number as 4 bytes, little-endian.
     #[must_use]
     pub fn u32(self, n: u32) -> Self {
         self.bytes(&n.to_le_bytes())
     }
 
+    /// The CRC32C of everything added.
     #[must_use]
     pub fn finish(self) -> u32 {
         self.0

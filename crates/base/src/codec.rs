@@ -5,24 +5,33 @@ use thiserror::Error;
 /// Why bytes could not be decoded. It says nothing about where they came from: the caller adds that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
+    /// The slice ends this many bytes too early.
     #[error("{0} byte(s) needed beyond the end")]
     Truncated(usize),
+    /// A varint has more than 10 bytes, or a value beyond 64 bits.
     #[error("a varint runs over 64 bits")]
     Varint,
+    /// A text is not UTF-8.
     #[error("text is not UTF-8")]
     Utf8,
+    /// The value `got` is none of those of `what`.
     #[error("unknown {what}: {got}")]
     Unknown { what: &'static str, got: u64 },
+    /// This many bytes remain after the last value.
     #[error("{0} byte(s) left over at the end")]
     Trailing(usize),
+    /// A number does not fit the named type or bound.
     #[error("{0} is out of range")]
     Range(&'static str),
 }
 
 /// Appends values to a byte vector.
 pub trait Encoder {
+    /// 1 byte.
     fn put_u8(&mut self, n: u8);
+    /// 4 bytes, little-endian.
     fn put_u32(&mut self, n: u32);
+    /// 8 bytes, little-endian.
     fn put_u64(&mut self, n: u64);
     /// LEB128: 1 byte below 128, at most 10.
     fn put_varint(&mut self, n: u64);
@@ -64,16 +73,19 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
+    /// A decoder at the start of `bytes`.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
+    /// The bytes that are not taken yet.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
+    /// Whether all bytes are taken.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
@@ -84,6 +96,7 @@ impl<'a> Decoder<'a> {
         if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Trailing(self.rest.len())) }
     }
 
+    /// The next `n` bytes.
     pub fn take(&mut self, n: usize) -> Result<&'a [u8], DecodeError> {
         let (head, rest) = self.rest.split_at_checked(n).ok_or_else(|| DecodeError::Truncated(n - self.rest.len()))?;
         self.rest = rest;
@@ -97,18 +110,22 @@ impl<'a> Decoder<'a> {
         Ok(*head)
     }
 
+    /// 1 byte.
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
         Ok(self.array::<1>()?[0])
     }
 
+    /// 4 bytes, little-endian.
     pub fn u32(&mut self) -> Result<u32, DecodeError> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
+    /// 8 bytes, little-endian.
     pub fn u64(&mut self) -> Result<u64, DecodeError> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
+    /// LEB128, of at most 10 bytes.
     pub fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut n = 0u64;
         for shift in (0..64).step_by(7) {
@@ -130,11 +147,13 @@ impl<'a> Decoder<'a> {
         u32::try_from(self.varint()?).map_err(|_| DecodeError::Range("u32"))
     }
 
+    /// A varint length, then as many bytes.
     pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let n = usize::try_from(self.varint()?).map_err(|_| DecodeError::Range("length"))?;
         self.take(n)
     }
 
+    /// [`Decoder::bytes`] as UTF-8.
     pub fn str(&mut self) -> Result<&'a str, DecodeError> {
         std::str::from_utf8(self.bytes()?).map_err(|_| DecodeError::Utf8)
     }

@@ -1,4 +1,4 @@
-//! What an acknowledgement promises, and what an answer waits for.
+//! The durability that an acknowledgement promises, and the condition that an answer waits for.
 
 use crate::Lsn;
 use std::fmt;
@@ -36,10 +36,12 @@ impl fmt::Display for Durability {
     }
 }
 
-/// What an answer waits for: that everything below a position is written, or that it is durable.
+/// The condition that an answer waits for: that everything below a position is written, or that it is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Until {
+    /// The journal must be written below this position: the operating system has the bytes.
     Written(Lsn),
+    /// The journal must be durable below this position: the disk has the bytes.
     Durable(Lsn),
 }
 
@@ -47,6 +49,7 @@ impl Until {
     /// Nothing to wait for.
     pub const NOW: Self = Self::Written(Lsn::ZERO);
 
+    /// The wait for `position` that `durability` asks for.
     #[must_use]
     pub const fn of(durability: Durability, position: Lsn) -> Self {
         match durability {
@@ -55,6 +58,7 @@ impl Until {
         }
     }
 
+    /// The position to wait for.
     #[must_use]
     pub const fn position(self) -> Lsn {
         match self {
@@ -84,7 +88,9 @@ impl From<Lsn> for Until {
 /// How far a journal is written, and how far durable, which is never further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
+    /// The end of the written frames.
     pub written: Lsn,
+    /// The end of the durable frames.
     pub durable: Lsn,
 }
 
@@ -105,6 +111,7 @@ impl Reached {
         }
     }
 
+    /// Whether the wait is over.
     #[must_use]
     pub fn covers(self, until: Until) -> bool {
         match until {

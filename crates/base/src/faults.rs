@@ -1,8 +1,8 @@
 //! Faults that tests plant.
 
-/// Declares a crate's `Faults`: a flag for each, documented, and a method of the same name. They exist only with the crate's feature `faults`,
-/// so that a test can prove that it would see such a fault; without the feature every method says that its fault is not planted, and costs
-/// nothing.
+/// Declares a crate's `Faults`: a flag for each, documented, and a method of the same name. They exist only with the
+/// crate's feature `faults`, so that a test can prove that it would see such a fault; without the feature every method
+/// says that its fault is not planted, and costs nothing.
 #[macro_export]
 macro_rules! planted_faults {
     ($($(#[$doc:meta])* $name:ident,)*) => {

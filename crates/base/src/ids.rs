@@ -10,7 +10,9 @@ macro_rules! number {
         pub struct $name(pub u64);
 
         impl $name {
+            /// The number 0.
             pub const ZERO: Self = Self(0);
+            /// The largest number.
             pub const MAX: Self = Self(u64::MAX);
 
             /// `self + n`, saturating: positions never wrap.
@@ -56,8 +58,8 @@ number!(
 );
 
 impl Millis {
-    /// How long ago this was at `now`. If the clock was set back behind it, it becomes `now`: what waits for a time to pass waits for that
-    /// time once more, not until the clock has caught up.
+    /// How long ago this was at `now`. If the clock was set back behind it, it becomes `now`: a wait begins again, and
+    /// does not last until the clock has caught up.
     pub fn elapsed(&mut self, now: Self) -> u64 {
         *self = (*self).min(now);
         now.since(*self)

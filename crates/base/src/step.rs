@@ -2,7 +2,7 @@
 
 use crate::Ticket;
 
-/// What came of one step.
+/// The outcome of one step.
 pub enum Step<T> {
     /// The work is done.
     Done(T),
@@ -11,6 +11,7 @@ pub enum Step<T> {
 }
 
 impl<T> Step<T> {
+    /// Applies `f` to a finished step's value.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Step<U> {
         match self {
             Step::Done(value) => Step::Done(f(value)),

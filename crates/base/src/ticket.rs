@@ -1,7 +1,7 @@
 //! A ticket: the promise of one value that may come later.
 //!
-//! Local backends hand out tickets that are already resolved; remote ones resolve them from another thread. No runtime is
-//! involved, so that synchronous cores, reactors and simulations can all hold them.
+//! Local backends hand out tickets that are already resolved; remote ones resolve them from another thread. No runtime
+//! is involved, so that synchronous cores, reactors and simulations can all hold them.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;

@@ -19,7 +19,7 @@ pub enum Failure {
     #[error("{0}")]
     Local(String),
     /// An answer that the protocol does not have.
-    #[error("the server's answer is not understood: {0}")]
+    #[error("the server's answer cannot be decoded: {0}")]
     Strange(String),
     /// A file or a pipe of this side.
     #[error("{0}")]

@@ -22,7 +22,7 @@ Examples:
   thalweg status
   thalweg status --context prod
   thalweg status --json | jq .metrics.thalweg_settle_lag_bytes
-  thalweg status --quiet || echo 'it needs somebody'
+  thalweg status --quiet || echo 'not healthy'
 
 Exit code 0: requests are served; 1: not, and the first lines say why; 6: there is no answer. On a server with tokens the figures need one \
 that may read everything; health needs none.")]

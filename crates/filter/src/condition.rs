@@ -28,16 +28,20 @@ const NESTED_MAX: usize = 8;
 /// A table that a subquery selects from.
 #[derive(Debug, Clone)]
 pub struct InnerTable {
+    /// The table's object id in Postgres.
     pub oid: u32,
     /// The table's name as SQL: `"schema"."table"`.
     pub sql: String,
+    /// The table's columns.
     pub columns: Schema,
 }
 
 /// A table as a clause names it. `schema`: `None` if the clause names none.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Named {
+    /// The schema, without quotes; `None` if the clause names none.
     pub schema: Option<String>,
+    /// The table's name, without quotes.
     pub name: String,
 }
 
@@ -49,17 +53,21 @@ pub struct Condition {
     alternatives: Vec<Box<[u16]>>,
 }
 
+/// One part of a condition whose truth is known by itself.
 #[derive(Debug, Clone)]
 pub enum Position {
     /// On the row alone.
     Row(Predicate),
+    /// On the row and the values that a subquery selects.
     In(Membership),
 }
 
 /// `columns [NOT] IN (query)`.
 #[derive(Debug, Clone)]
 pub struct Membership {
+    /// Whether it is `NOT IN`.
     pub negated: bool,
+    /// The subquery.
     pub query: Arc<Query>,
     keys: Box<[(Expr, Type)]>,
 }
@@ -67,7 +75,9 @@ pub struct Membership {
 /// `SELECT columns FROM table WHERE …`.
 #[derive(Debug)]
 pub struct Query {
+    /// The table behind FROM.
     pub table: InnerTable,
+    /// The condition behind WHERE.
     pub filter: Filter,
     values: Box<[Expr]>,
     /// The columns of the outer table and behind them those of the inner one: `values` and a membership's keys are read
@@ -84,8 +94,11 @@ pub struct Query {
 /// The rows that a subquery selects.
 #[derive(Debug, Clone)]
 pub enum Filter {
+    /// Every row: the subquery has no WHERE.
     All,
+    /// By a condition on the row alone.
     Row(Arc<Predicate>),
+    /// By a condition with subqueries of its own.
     Nested(Arc<Condition>),
 }
 
@@ -128,6 +141,7 @@ impl Condition {
         read().map_err(|refusal| refusal.locate(sql))
     }
 
+    /// All positions; alternatives name them by their place here.
     pub fn positions(&self) -> &[Position] {
         &self.positions
     }

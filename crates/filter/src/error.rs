@@ -6,6 +6,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct ParseError {
+    /// The reason, in Postgres's words where Postgres would refuse the clause too.
     pub message: String,
     /// Position of the error in characters from the start of the text, from 1, as in Postgres's error field `P`.
     pub position: usize,

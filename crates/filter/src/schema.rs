@@ -6,6 +6,7 @@ use std::sync::Arc;
 /// A column as Postgres's catalogue has it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Column {
+    /// The column's name, without quotes.
     pub name: String,
     /// `pg_attribute.atttypid`, or the base type of a domain.
     pub type_oid: u32,
@@ -50,6 +51,7 @@ impl Schema {
         Self::new("", self.columns().iter().chain(other.columns()).cloned().collect())
     }
 
+    /// The columns, in the order of [`Schema::new`].
     pub fn columns(&self) -> &[Column] {
         &self.0.columns
     }

@@ -191,7 +191,7 @@ settings! {
         database_ca_file: PathBuf = "", "THALWEG_DATABASE_CA_FILE", "FILE",
             "Certificates in PEM: one of them must have signed that of Postgres, which must be for its host; unset: as the address says";
         database_idle: Span = "0", "THALWEG_DATABASE_IDLE", "TIME",
-            "All connections to Postgres are closed when nobody has asked for a shape and no change has come for this long; 0 is never";
+            "All connections to Postgres are closed after this time without a request for a shape and without a change; 0 is never";
         shape_secret: String = "", "THALWEG_SHAPE_SECRET", "TEXT",
             "The secret that requests for shapes must send as `secret`; required unless --shape-insecure is on";
         shape_insecure: Switch = "off", "THALWEG_SHAPE_INSECURE", "on|off",
@@ -209,7 +209,7 @@ settings! {
         shape_delete: Switch = "off", "THALWEG_SHAPE_DELETE", "on|off",
             "Whether DELETE /v1/shape is allowed";
         max_shapes: usize = "1000000", "THALWEG_MAX_SHAPES", "N",
-            "Shapes at a time; those that nobody asked for longest go first";
+            "Shapes at a time; the least recently requested ones are dropped first";
         shape_log_bytes: Size = "8GiB", "THALWEG_SHAPE_LOG_BYTES", "SIZE",
             "Changes that are kept for shapes; a shape that needs older ones is dropped and made again when it is asked for";
         shape_log_keep: Span = "2h", "THALWEG_SHAPE_LOG_KEEP", "TIME",
@@ -225,7 +225,7 @@ settings! {
         replication_stream_id: String = "default", "THALWEG_REPLICATION_STREAM_ID", "ID",
             "Names the replication slot and the publication; servers of one database need different ones";
         manual_publishing: Switch = "off", "THALWEG_MANUAL_PUBLISHING", "on|off",
-            "Tables are added to the publication by somebody else; otherwise the server does it";
+            "Another program or a person adds tables to the publication; otherwise the server does it";
         replication_temporary_slot: Switch = "off", "THALWEG_REPLICATION_TEMPORARY_SLOT", "on|off",
             "The replication slot goes with the connection, so that Postgres keeps no log for a stopped server; shapes are made again then";
         replication_failover_slot: Switch = "off", "THALWEG_REPLICATION_FAILOVER_SLOT", "on|off",

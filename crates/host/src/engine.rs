@@ -21,8 +21,8 @@ pub struct Boot<'a> {
     pub folder: &'a Folder,
     /// Tokens, if there are any.
     pub auth: Option<&'a Arc<Auth>>,
-    /// Where the event loop holds replies. It counts positions of the streams' journal: `Reply::Held` of every engine
-    /// means those.
+    /// The gate at which the event loop holds replies. It counts positions of the streams' journal: `Reply::Held` of
+    /// every engine means those.
     pub gate: &'a Arc<Gate>,
     /// Shared pages of answers, which go to many clients without a copy for each.
     pub pages: &'a SharedPages,

@@ -122,7 +122,7 @@ impl Folder {
         &self.path
     }
 
-    /// Which acknowledged data may be lost. If the last server did not stop in order and the machine has rebooted
+    /// The acknowledged data that may be lost. If the last server did not stop in order and the machine has rebooted
     /// since: data that only the operating system had. If the folder was restored from a backup and has not been served
     /// since: everything, because positions that the server will assign were assigned before, to other bytes. The same
     /// holds if the record of the last run is unreadable.
@@ -143,7 +143,7 @@ impl Folder {
             other => {
                 tracing::warn!(
                     found = other.unwrap_or("nothing"),
-                    "RUN does not say how the last server on this folder ran: it is taken for a restored one"
+                    "RUN does not say how the last server on this folder ran: the folder counts as a restored one"
                 );
                 Loss::Everything
             }

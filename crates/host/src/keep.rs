@@ -36,7 +36,7 @@ pub struct Keeping {
     pub reserve: Reserve,
     /// Off for measurements.
     pub settles: bool,
-    /// Where writers are refused.
+    /// The bytes of the journal beyond which writers are refused.
     pub bound_bytes: u64,
 }
 

@@ -12,7 +12,7 @@ use thalweg_journal::{Opened, Options, WriterPool};
 use thalweg_log::{Attachment, FileUnit, LogsOptions, Loss};
 pub use thalweg_log::{MANIFEST, OBJECTS};
 
-/// The engine of a derived unit keeps in memory what its clients read again. So the unit keeps little of its journal's
+/// The engine of a derived unit caches the data that its clients read again. So the unit keeps little of its journal's
 /// end, and its chunks are small: large answers are read in pieces as they are sent.
 const DERIVED_WINDOW_BYTES: usize = 8 << 20;
 const DERIVED_CHUNK_BYTES: u64 = 256 << 10;
@@ -25,12 +25,12 @@ pub fn open<A: Attachment>(folder: &Folder, config: &Config) -> anyhow::Result<F
     let loss = folder.loss();
     match loss {
         Loss::Nothing => {}
-        Loss::Buffered => tracing::info!("the machine went down: buffered streams get a new incarnation"),
+        Loss::Buffered => tracing::info!("the machine crashed: buffered streams get a new incarnation"),
         Loss::Unsaid => tracing::warn!(
-            "the machine went down under a buffered server: every stream that is not durable gets a new incarnation"
+            "the machine crashed under a buffered server: every stream that is not durable gets a new incarnation"
         ),
         Loss::Everything => {
-            tracing::info!("positions may have been given out for other bytes: every stream gets a new incarnation");
+            tracing::info!("clients may hold positions of other bytes: every stream gets a new incarnation");
             logs_options.ids_from = fresh_ids()?;
         }
     }
@@ -65,7 +65,7 @@ fn open_unit<A: Attachment>(
     let disk = Arc::new(RealDisk::open(path).context("cannot open the data folder")?);
     let unit = FileUnit::open(disk, journal, logs, loss)?;
     let Opened { end, segments, .. } = unit.journal.opened();
-    tracing::info!(folder = %path.display(), logs = unit.logs.len(), segments, %end, "the data is open");
+    tracing::info!(folder = %path.display(), logs = unit.logs.len(), segments, %end, "opened the data folder");
     unit.journal.start_writer_on(&writers().context("cannot start the journals' writers")?);
     Ok(unit)
 }

@@ -60,7 +60,7 @@ impl Reload {
                 let what = watched.what;
                 tracing::error!(
                     error = format!("{error:#}"),
-                    "the {what} could not be read again: the old ones stay in force"
+                    "the {what} could not be reloaded: the old ones stay in force"
                 );
             }
         }

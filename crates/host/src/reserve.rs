@@ -24,7 +24,7 @@ const LEND_BELOW: u64 = 8 << 20;
 pub fn lend(disk: &dyn Disk) -> std::io::Result<()> {
     match disk.open(NAME) {
         Ok(file) if disk.free()? < LEND_BELOW => {
-            tracing::warn!("the disk is full: the space that is held back is used to start");
+            tracing::warn!("the disk is full: this start uses the reserved space");
             file.set_len(0)
         }
         _ => Ok(()),

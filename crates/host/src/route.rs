@@ -1,4 +1,4 @@
-//! Which engine answers a request, and what the request must pass first.
+//! Routes: the engine that answers a request, and the checks before it.
 
 use crate::Engine;
 use crate::auth::{self, Need};

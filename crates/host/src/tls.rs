@@ -19,7 +19,7 @@ pub fn identity(config: &Config, reload: &mut Reload) -> anyhow::Result<Option<A
     let kept = Arc::clone(&identity);
     reload.watch("certificate", vec![certificate.clone(), key.clone()], move || {
         kept.replace(&read(&certificate)?, &read(&key)?).with_context(|| named.clone())?;
-        tracing::info!("the certificate was read again");
+        tracing::info!("reloaded the certificate");
         Ok(())
     });
     Ok(Some(identity))

@@ -1,7 +1,7 @@
 // ---- charts: lines over a scale that fits and an axis of time
 
 const SECONDS = 120
-// Samples farther apart than this are not joined: what was between them is not known.
+// Samples farther apart than this are not joined: the values between them are unknown.
 const GAP = 3.5
 
 // The next round number: bytes are counted in powers of two.

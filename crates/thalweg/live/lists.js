@@ -1,4 +1,4 @@
-// ---- lists of streams and of shapes: a page at a time, looked at every some seconds
+// ---- lists of streams and of shapes: a page at a time, polled every few seconds
 
 const ROWS = 15
 // A page of streams costs the server one pass over all names, so that it is asked for less often the longer that takes.
@@ -92,7 +92,7 @@ const streamList = () => new List({
   columns: [
     { name: "name", meaning: "What follows /v1/stream/ in its URL.", value: (stream) => readable(stream.name), wide: true },
     { name: "size", meaning: "What can be read of it.", value: (stream) => stream.bytes, form: bytes, number: true },
-    { name: "in", meaning: "Content that was appended since the list was looked at before, each second.", value: ofChange(position), form: each(bytes, "/s"), number: true },
+    { name: "in", meaning: "Content appended since the list was last polled, per second.", value: ofChange(position), form: each(bytes, "/s"), number: true },
     { name: "type", meaning: "Its content type.", value: (stream) => stream.contentType, wide: true },
     { name: "state", meaning: "A closed stream takes no more appends.", value: (stream) => stream.closed ? "closed" : "open" },
     { name: "keeps", meaning: "How long it stays if it is not used, until when, or how much of its newest content is kept.", value: keeps },
@@ -110,7 +110,7 @@ const shapeList = () => new List({
     { name: "rows", meaning: "Rows that were copied for it; not known after a restart.", value: (shape) => shape.snapshot_rows, form: number, number: true },
     { name: "copied", meaning: "Size of those rows.", value: (shape) => shape.snapshot_bytes, form: bytes, number: true },
     { name: "changes", meaning: "Size of the changes after them.", value: (shape) => shape.log_bytes, form: bytes, number: true },
-    { name: "in", meaning: "Changes since the list was looked at before, each second.", value: ofChange((shape) => shape.log_bytes), form: each(bytes, "/s"), number: true },
+    { name: "in", meaning: "Changes since the list was last polled, per second.", value: ofChange((shape) => shape.log_bytes), form: each(bytes, "/s"), number: true },
     { name: "waiting", meaning: "Clients that wait for its next change.", value: (shape) => shape.waiting, form: number, number: true },
     { name: "idle", meaning: "How long ago a client asked for it.", value: (shape) => shape.idle_ms, form: (ms) => span(ms / 1000), number: true },
   ],

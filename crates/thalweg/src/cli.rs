@@ -37,9 +37,9 @@ Examples:
   thalweg config example >thalweg.toml          all settings, with comments
   thalweg token new --name app --read chat/     a token, and its lines for the
                                                 file of tokens
-  thalweg status                                how a running server is
-  thalweg check /var/lib/thalweg                read all data and list what is
-                                                damaged, if anything
+  thalweg status                                state of a running server
+  thalweg check /var/lib/thalweg                read all data, and list
+                                                damage if there is any
   thalweg backup --server http://127.0.0.1:4437 --to /backup
   thalweg restore /backup --data /var/lib/thalweg
 

@@ -153,7 +153,7 @@ fn discarded() -> bool {
     let (server, log) = Server::start_logged(&data, &["--settle-after", "1h"]);
     assert_eq!(server.read("a"), "first\n");
     let log = log();
-    let line = log.lines().find(|line| line.contains("the end of the journal is not whole")).expect(&log);
+    let line = log.lines().find(|line| line.contains("recovery discards the torn end of the journal")).expect(&log);
     assert!(line.contains("WARN") && line.contains("at=") && line.contains("bytes="), "{line}");
     true
 }

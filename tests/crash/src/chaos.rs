@@ -70,8 +70,7 @@ impl Chaos {
     }
 
     /// The newest segment is removed, emptied, or a bit of its end flips. A server must refuse that, or say that it has
-    /// discarded something; if it does neither, nothing may be missing. What was there before comes back unless that is
-    /// so.
+    /// discarded something; if it does neither, nothing may be missing. Earlier content comes back unless that is so.
     fn damage(&mut self, world: &World) -> anyhow::Result<()> {
         let data = world.server.data();
         let Some(newest) = damage::newest_segment(&data)? else { return Ok(()) };

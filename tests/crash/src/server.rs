@@ -304,7 +304,7 @@ impl Server {
         Ok(match ended {
             Some(status) if status.success() => bail!("it ended with {status} on a damaged folder: {said}"),
             Some(_) => Made::Refused(said),
-            None if said.contains("the end of the journal is not whole") => Made::Said,
+            None if said.contains("recovery discards the torn end of the journal") => Made::Said,
             None => Made::Nothing,
         })
     }

@@ -23,7 +23,7 @@ const TRESPASS_EVERY: u64 = 40;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl<'a> Session<'a> {
-    /// `who` is the name of its token.
+    /// `who` is the name of the session's token.
     pub(crate) fn new(world: &'a World, who: &str) -> Self {
         let authorization = world.tokens.as_ref().and_then(|tokens| tokens.authorization(who));
         Self { world, conn: None, used: Instant::now(), authorization, calls: 0 }

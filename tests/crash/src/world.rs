@@ -34,7 +34,7 @@ pub(crate) enum Sabotage {
     Disk,
     /// A conditional append was sent without its condition: of two writers that expect one tail both win.
     Unconditional,
-    /// A retention gave up more than it had: what was said to be gone is there again.
+    /// A retention moved back: content that was reported as trimmed is there again.
     Regrown,
     /// The notes hold a stream that the list cannot show.
     Unlisted,

@@ -1,4 +1,4 @@
-//! Which shape is meant: the arguments of a definition, and the query that they become.
+//! The arguments that define a shape, and the query that they become.
 
 use crate::server::query_value;
 use clap::{Args, ValueEnum};

@@ -20,7 +20,7 @@ Examples:
   thalweg shape ls
   thalweg shape ls --table public.items
   thalweg shape ls --json | jq -r 'select(.idle_ms > 86400000) | .handle' |
-    xargs -n 1 thalweg shape drop             those that nobody used for a day
+    xargs -n 1 thalweg shape drop             those without a request for a day
 
 ROWS and COPIED are rows and bytes of the snapshot (rows: known only since the last start of the server), LOGGED the bytes of the changes \
 after it, IDLE the time since a client asked. How far all shapes are behind Postgres is said on standard error.")]

@@ -72,7 +72,7 @@ pub fn run(args: ShapeArgs) -> Result<(), Failure> {
     }
 }
 
-/// Where operators ask.
+/// The path of operators' requests.
 const ADMIN: &str = "/v1/admin/shapes";
 
 /// A server without shapes answers 404 to unknown paths.

@@ -20,7 +20,7 @@ Examples:
   thalweg stream ls --prefix sessions/ --long
   thalweg stream ls --json | jq -r 'select(.closed) | .name'
 
-SIZE is what can be read. KEEPS: for how long an unused stream stays, until when, or how much of its newest content is kept.")]
+SIZE: readable content. KEEPS: lifetime of an unused stream, its expiry time, or how much of its newest content is kept.")]
 pub(crate) struct ListArgs {
     /// List only names with this prefix.
     #[arg(long, default_value = "", hide_default_value = true)]

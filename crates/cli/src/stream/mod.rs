@@ -48,15 +48,15 @@ Examples:
                                               or doubled
   thalweg stream tail events --from start | jq .
   thalweg stream ls --long --prefix ev
-  thalweg stream bench                        what this server can do from here
+  thalweg stream bench                        throughput and latency from here
 
-NAME is what follows /v1/stream/ in the stream's URL, or the whole URL; characters that no URL holds are encoded. A server elsewhere:
+NAME is the part of the stream's URL behind /v1/stream/, or the whole URL; characters that no URL holds are encoded. A server elsewhere:
   export THALWEG_SERVER=https://streams.example.org THALWEG_TOKEN=…
   thalweg context add prod --server https://streams.example.org --token -
 
 Exit codes: 0 done; 1 something else failed; 2 wrong usage; 3 there is no such stream; 4 the stream's state refuses it (closed, exists \
 differently, …); 5 the request is refused as it is; 6 the server cannot be reached or is overloaded, and retrying did not help; 7 not \
-allowed, or not who one says.
+allowed, or no valid token.
 ";
 
 #[derive(Subcommand)]

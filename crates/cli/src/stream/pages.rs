@@ -16,7 +16,7 @@ pub(crate) struct Pages<'a> {
     server: &'a Server,
     url: String,
     live: bool,
-    /// Where the next page begins.
+    /// The start of the next page.
     offset: String,
     cursor: Option<String>,
     /// Bytes of the page at `offset` that were written before the page was cut off.

@@ -22,7 +22,7 @@ pub(crate) struct Producer<'a> {
     /// The highest number that an earlier run got accepted, as far as is known.
     accepted: Option<u64>,
     named: bool,
-    /// Where the stream ended after the last append that was answered.
+    /// The end of the stream after the last answered append.
     tail: Option<String>,
 }
 

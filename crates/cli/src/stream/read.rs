@@ -18,7 +18,7 @@ Examples:
   thalweg stream read events --last 10        the last ten messages, or lines
   thalweg stream read blobs/1 --output copy
   next=$(thalweg stream read notes --show-offset 2>&1 >notes)
-  thalweg stream read notes --from \"$next\"    later: what has come since
+  thalweg stream read notes --from \"$next\"    later: new content since then
 
 For --last the whole stream is read, since the protocol has no way back from its end.")]
 pub(crate) struct ReadArgs {

@@ -14,10 +14,10 @@ use std::sync::atomic::AtomicBool;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  thalweg stream tail notes                   what comes from now on
+  thalweg stream tail notes                   new content from now on
   thalweg stream tail events --from start | jq .
-                                              everything, then what comes
-  thalweg stream tail events --last 10        the last ten, then what comes
+                                              everything, then new content
+  thalweg stream tail events --last 10        the last ten, then new content
   thalweg stream tail notes --from 0000000000000064_0000000000000120
 
 Ends with code 0 when the stream is closed, and by Ctrl-C. A server that is gone is asked again until it is back; nothing is left out or \

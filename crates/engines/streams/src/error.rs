@@ -19,9 +19,9 @@ pub enum Refusal {
     // 400: the request is malformed, independently of the stream.
     #[error("the stream's name is not valid: {0}")]
     Name(&'static str),
-    #[error("`{0}` stands more than once in the query; send it once")]
+    #[error("the query has `{0}` more than once; send it once")]
     RepeatedParameter(&'static str),
-    #[error("header `{0}` stands more than once; send it once")]
+    #[error("the request has the header `{0}` more than once; send it once")]
     RepeatedHeader(&'static str),
     #[error("`live` must be `long-poll` or `sse`")]
     Live,
@@ -93,9 +93,9 @@ pub enum Refusal {
     // 404, 405, 410
     #[error("there is no stream of that name")]
     NotFound,
-    #[error("there is no stream that Stream-Forked-From names")]
+    #[error("the stream of Stream-Forked-From does not exist")]
     SourceNotFound,
-    #[error("streams stand under `{0}`")]
+    #[error("the path is not that of a stream: paths of streams begin with `{0}`")]
     NotUnderPrefix(Box<str>),
     #[error("streams take GET, HEAD, PUT, POST, DELETE and OPTIONS")]
     Method,
@@ -132,7 +132,7 @@ pub enum Refusal {
     // 413, 429
     #[error("the body is too large: {len} bytes in one frame, at most {max} are possible")]
     TooLarge { len: usize, max: usize },
-    #[error("the stream knows {0} producers already, which is the limit; reuse an id or use another stream")]
+    #[error("the stream has reached its limit of {0} producers; reuse an id or use another stream")]
     TooManyProducers(usize),
 
     // 500, 501, 507
@@ -142,7 +142,7 @@ pub enum Refusal {
     Internal(String),
     #[error("`__ds` is reserved for the protocol's own routes, and this is none of them")]
     Reserved,
-    #[error("there are {0} streams, which is the limit: delete some, or raise max_streams")]
+    #[error("the limit of {0} streams is reached: delete some, or raise max_streams")]
     TooManyStreams(u64),
 
     // 503
@@ -174,6 +174,7 @@ pub(crate) fn quoted(tail: Position) -> [u8; OFFSET_BYTES + 2] {
 }
 
 impl Refusal {
+    /// The HTTP status.
     #[must_use]
     pub fn status(&self) -> u16 {
         self.mapping().0
@@ -315,11 +316,14 @@ impl Refusal {
 /// A refusal, and the state that must be durable before it may be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
+    /// The refusal.
     pub refusal: Refusal,
+    /// The refusal is sent when the journal has come so far.
     pub after: Until,
 }
 
 impl Refusal {
+    /// The refusal, to be sent once `after` is reached.
     #[must_use]
     pub fn after(self, after: impl Into<Until>) -> Refused {
         Refused { refusal: self, after: after.into() }

@@ -3,16 +3,17 @@
 use crate::webhook::Targets;
 use std::time::Duration;
 
+/// Parameters of the engine.
 #[derive(Clone, Debug)]
 pub struct SubscriptionsConfig {
     /// Prefix of all paths of streams, and of `__ds`.
     pub prefix: String,
-    /// Where clients and receivers reach this server, such as `https://streams.example`; empty: as the request that
+    /// The URL at which clients and receivers reach this server, such as `https://streams.example`; empty: as the request that
     /// made the subscription says.
     pub public_url: String,
     /// The server speaks TLS itself, so that its own addresses are `https`.
     pub https: bool,
-    /// Where webhooks may go.
+    /// The addresses that webhooks may go to.
     pub targets: Targets,
     /// Bound on the number of subscriptions.
     pub subscriptions_max: usize,

@@ -434,7 +434,7 @@ impl Core {
             if let Some(event) = event
                 && let Err(error) = self.store.write(stored, &[event])
             {
-                tracing::warn!(id, stream = name, %error, "a stream is linked later");
+                tracing::warn!(id, stream = name, %error, "a stream could not be linked and is retried");
                 self.rescan_at = Some(now.0 + REST);
                 continue;
             }
@@ -475,7 +475,7 @@ impl Core {
             let due: Vec<String> = self.subs.values().filter(due).map(|stored| stored.id.clone()).collect();
             for id in due {
                 if let Err(Refused(error, _)) = self.advance(&id, now) {
-                    tracing::warn!(id, %error, "subscriptions must wait");
+                    tracing::warn!(id, %error, "a subscription could not advance: all subscriptions pause");
                     self.rest_until = now.0 + REST;
                     break;
                 }

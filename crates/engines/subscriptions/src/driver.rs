@@ -116,6 +116,7 @@ impl Subscriptions {
         }
     }
 
+    /// Figures for metrics.
     #[must_use]
     pub fn stats(&self) -> Stats {
         *self.shared.stats.lock()

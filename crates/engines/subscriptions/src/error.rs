@@ -4,6 +4,7 @@ use crate::keys::KeysError;
 use thalweg_log::{CommitError, ReadError};
 use thiserror::Error;
 
+/// Why a request is refused. `docs/protocol/refusals.md` lists status, code and remedy of each.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     #[error("{0}")]
@@ -20,19 +21,21 @@ pub enum Refusal {
     Method(&'static str),
     #[error("the subscription exists with another configuration")]
     Exists,
-    #[error("the wake is over: its generation or its id is not the present one")]
+    #[error("the wake is over: its generation or its id is not the current one")]
     Fenced,
     #[error("another worker holds the lease")]
     Claimed { holder: String, generation: u64 },
     #[error("no stream of the subscription has new content")]
     NoWork,
-    #[error("`{0}` cannot be acknowledged there: it is not linked, or the offset is none of its up to its end")]
+    #[error(
+        "the offset of `{0}` cannot be acknowledged: the stream is not linked, or the offset is not one of its own up to its end"
+    )]
     Offset(String),
     #[error("the body is larger than {0} bytes")]
     TooLarge(usize),
-    #[error("there are {0} subscriptions, which is the limit")]
+    #[error("the limit of {0} subscriptions is reached; delete some")]
     TooManySubscriptions(usize),
-    #[error("a subscription can have {0} streams")]
+    #[error("a subscription can have at most {0} streams")]
     TooManyStreams(usize),
     #[error("too many requests wait for subscriptions; retry in a second")]
     Busy,
@@ -41,6 +44,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// The HTTP status.
     #[must_use]
     pub fn status(&self) -> u16 {
         self.mapping().0

@@ -16,18 +16,20 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
+/// Why the signing keys cannot be used.
 #[derive(Debug, Error)]
 pub enum KeysError {
     #[error("the keys in {} cannot be read or written: {error}", path.display())]
     Io { path: PathBuf, error: io::Error },
-    #[error("line {line} of {} is no key", path.display())]
+    #[error("line {line} of {} is not a key", path.display())]
     Line { path: PathBuf, line: usize },
     #[error("{} holds no {what} key", path.display())]
     Missing { path: PathBuf, what: &'static str },
-    #[error("the system gives no random bytes")]
+    #[error("the operating system returned no random bytes")]
     Random,
 }
 
+/// The keys that sign webhooks and callback tokens.
 pub struct Keys {
     /// The first one signs.
     signing: Vec<Signing>,

@@ -9,28 +9,37 @@ use std::collections::{BTreeMap, BTreeSet};
 use thalweg_base::{Millis, Offset};
 use thalweg_streams::format::offset::Position;
 
+/// How a subscription wakes its workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
+    /// By a POST to a URL.
     Webhook,
+    /// By a message in a wake stream, which workers follow.
     PullWake,
 }
 
 /// A client's configuration, in normal form: equivalent requests are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
+    /// How workers are woken.
     #[serde(rename = "type")]
     pub kind: Kind,
+    /// Streams whose names match are linked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
     /// Sorted, without repetition.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<String>,
+    /// The receiver of webhooks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
+    /// The stream that gets pull-wakes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_stream: Option<String>,
+    /// How long a wake lives without a sign of its worker, in milliseconds.
     pub lease_ttl_ms: u64,
+    /// The client's own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
@@ -38,8 +47,10 @@ pub struct Config {
 /// One stream of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
+    /// A client named the stream.
     #[serde(default, skip_serializing_if = "is_false")]
     pub explicit: bool,
+    /// The stream's name matches the pattern.
     #[serde(default, skip_serializing_if = "is_false")]
     pub glob: bool,
     /// The last processed position.
@@ -56,6 +67,7 @@ fn is_false(flag: &bool) -> bool {
 }
 
 impl Link {
+    /// Whether the stream has content beyond the acknowledged position.
     #[must_use]
     pub fn is_pending(&self) -> bool {
         self.tail.offset > Offset::ZERO && order(self.tail) > order(self.acked)
@@ -71,6 +83,7 @@ pub fn order(position: Position) -> (u64, u64) {
 /// One wake in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wake {
+    /// The wake's id; acknowledgements must name it.
     pub id: String,
     /// When the wake ends by itself; an unclaimed pull-wake does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,21 +99,29 @@ pub struct Wake {
 /// Deliveries have failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry {
+    /// Failed deliveries in a row.
     pub count: u32,
+    /// When the next attempt is due, in milliseconds since 1970.
     pub next_attempt_at: u64,
 }
 
+/// The state of one subscription. It changes only by [`Event`]s.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscription {
+    /// The configuration of its creation.
     pub config: Config,
     /// Milliseconds since 1970.
     pub created_at: u64,
     /// How clients reach this server, with the streams' prefix.
     pub base: String,
+    /// Its streams, by path.
     pub links: BTreeMap<Box<str>, Link>,
+    /// The number of the last wake, which fences earlier workers.
     pub generation: u64,
+    /// The wake in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake: Option<Wake>,
+    /// Set while deliveries fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
     /// Transient: linked streams with content beyond the acknowledged position.
@@ -112,44 +133,40 @@ pub struct Subscription {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "e", rename_all = "snake_case")]
 pub enum Event {
+    /// A stream was linked at position `at`: by name if `explicit`, else by the pattern.
     Link {
         path: Box<str>,
         explicit: bool,
         #[serde(with = "offset")]
         at: Position,
     },
-    Unlink {
-        path: Box<str>,
-        explicit: bool,
-    },
+    /// A stream was unlinked: its name if `explicit`, else the pattern's match.
+    Unlink { path: Box<str>, explicit: bool },
+    /// A worker has processed the stream up to `offset`.
     Ack {
         path: Box<str>,
         #[serde(with = "offset")]
         offset: Position,
     },
+    /// A wake began. `lease_until` is in milliseconds since 1970.
     Wake {
         generation: u64,
         id: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lease_until: Option<u64>,
     },
+    /// The webhook has accepted the wake.
     Delivered,
-    Claim {
-        holder: String,
-        lease_until: u64,
-    },
-    Extend {
-        lease_until: u64,
-    },
+    /// A worker has claimed the wake.
+    Claim { holder: String, lease_until: u64 },
+    /// The worker has asked for a longer lease.
+    Extend { lease_until: u64 },
     /// The wake succeeded: earlier failures are forgotten.
     Done,
     /// The wake is over: released, or past its lease.
     Over,
     /// The wake is over: it could not be delivered.
-    Fail {
-        count: u32,
-        next_attempt_at: u64,
-    },
+    Fail { count: u32, next_attempt_at: u64 },
 }
 
 /// The next need of a subscription.
@@ -162,6 +179,7 @@ pub enum Want {
 }
 
 impl Subscription {
+    /// A subscription without streams.
     #[must_use]
     pub fn new(config: Config, base: String, now: Millis) -> Self {
         Self {
@@ -176,6 +194,7 @@ impl Subscription {
         }
     }
 
+    /// Applies an event, live or in recovery.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::Link { path, explicit, at } => {
@@ -256,6 +275,7 @@ impl Subscription {
         }
     }
 
+    /// The next need of the subscription at `now`.
     #[must_use]
     pub fn want(&self, now: Millis) -> Option<Want> {
         match (&self.wake, self.retry) {
@@ -265,6 +285,7 @@ impl Subscription {
         }
     }
 
+    /// The end of a lease that begins at `now`, in milliseconds since 1970.
     #[must_use]
     pub fn lease_until(&self, now: Millis) -> u64 {
         now.plus(self.config.lease_ttl_ms).0
@@ -285,6 +306,7 @@ pub mod offset {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
     use thalweg_streams::format::offset::{OffsetParam, Position};
 
+    /// The offset on the wire; `-1` before everything.
     #[must_use]
     pub fn text(position: Position) -> String {
         if position == Position::default() {
@@ -294,6 +316,7 @@ pub mod offset {
         }
     }
 
+    /// The position of an offset on the wire.
     #[must_use]
     pub fn parse(text: &str) -> Option<Position> {
         match OffsetParam::parse(text.as_bytes())? {

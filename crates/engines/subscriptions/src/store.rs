@@ -1,4 +1,4 @@
-//! Where subscriptions are kept: one log each, beside the streams, under a name that no stream can have.
+//! The store of subscriptions: one log each, beside the streams, under a name that no stream can have.
 //!
 //! A message is one line of JSON: a snapshot of the subscription, or a list of events. When events have outgrown the
 //! last snapshot a new one is written, and the log is trimmed to it in the same frame: so a log stays proportional to
@@ -189,7 +189,7 @@ impl Store {
                 stored.snapshot_bytes = line.len();
                 stored.event_bytes = 0;
             }
-            Err(error) => tracing::warn!(id = stored.id, %error, "a subscription's log is not compacted now"),
+            Err(error) => tracing::warn!(id = stored.id, %error, "a subscription's log could not be compacted"),
         }
     }
 

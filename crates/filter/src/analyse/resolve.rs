@@ -1,4 +1,4 @@
-//! Which of several operators or functions is meant: the rules of "Operator Type Resolution" and "Function Type
+//! The choice among several operators or functions: the rules of "Operator Type Resolution" and "Function Type
 //! Resolution" in Postgres's manual (`func_select_candidate`).
 
 use super::signatures::Signature;

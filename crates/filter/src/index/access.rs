@@ -15,7 +15,7 @@ use std::borrow::Cow;
 /// Shorter texts are looked up piece by piece in any case.
 const LONG_TEXT: usize = 64 << 10;
 
-/// Where a slot is filed.
+/// The places in which a slot is filed.
 pub(super) enum Access {
     /// Nowhere: it is a candidate of each row.
     Residual,

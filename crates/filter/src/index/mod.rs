@@ -107,10 +107,12 @@ impl<K: Copy + Ord> Default for Index<K> {
 }
 
 impl<K: Copy + Ord> Index<K> {
+    /// An index without predicates.
     pub fn new() -> Self {
         Self::default()
     }
 
+    /// Whether the index has no predicate.
     pub fn is_empty(&self) -> bool {
         self.everything.is_empty() && self.slots.is_empty() && self.foreign.is_empty()
     }

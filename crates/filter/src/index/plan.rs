@@ -1,4 +1,4 @@
-//! Which keys a predicate is filed under: for an AND those of the condition that fewest others share, for an OR those
+//! The keys that a predicate is filed under: for an AND those of the condition that fewest others share, for an OR those
 //! of all.
 
 use super::Filed;

@@ -1,4 +1,4 @@
-//! Where a request carries its token.
+//! The places of a request that may carry a token.
 
 use super::denied::Denied;
 use std::borrow::Cow;

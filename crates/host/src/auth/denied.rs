@@ -27,7 +27,7 @@ pub(super) enum Denied {
          link in what is opened could pass it on; ask with fetch, EventSource or an <img>"
     )]
     Opened,
-    #[error("`{0}` stands more than once; send it once")]
+    #[error("the request has `{0}` more than once; send it once")]
     Repeated(&'static str),
     #[error("the token does not allow to {verb} {1}", verb = verb(*.0))]
     Scope(Scope, String),

@@ -117,7 +117,7 @@ impl Auth {
         let known =
             Known { tokens: path.map(Tokens::read).transpose()?.unwrap_or_default(), key: Key::load(data, true)? };
         if let Some(path) = path.filter(|_| known.tokens.len() == 0) {
-            tracing::warn!(path = %path.display(), "the file of tokens is empty: nobody may do anything");
+            tracing::warn!(path = %path.display(), "the token file is empty: every request is refused");
         }
         Ok(Self {
             everywhere,
@@ -144,7 +144,7 @@ impl Auth {
         let key = Key::load(&self.data, true)?;
         let count = tokens.len();
         self.known.store(std::sync::Arc::new(Known { tokens, key }));
-        tracing::info!(tokens = count, "tokens were read again");
+        tracing::info!(tokens = count, "reloaded the tokens");
         Ok(())
     }
 

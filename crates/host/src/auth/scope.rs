@@ -112,7 +112,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// Which scopes over which prefixes.
+/// Scopes over prefixes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     pub read: Vec<Prefix>,
@@ -139,8 +139,8 @@ impl Rights {
         self.read.is_empty() && self.write.is_empty() && self.admin.is_empty() && self.shapes.is_empty()
     }
 
-    /// A prefix that looks like a pattern. Names may hold a `*`, so the prefix is valid; but most users who write one
-    /// expect a pattern, and as a prefix it matches no stream.
+    /// A prefix in the form of a pattern. Names may hold a `*`, so the prefix is valid; but most users with one expect
+    /// a pattern, and as a prefix it matches no stream.
     pub fn pattern(&self) -> Option<&Prefix> {
         let all = [&self.read, &self.write, &self.admin].into_iter().flatten();
         all.into_iter().find(|prefix| prefix.base.contains('*'))

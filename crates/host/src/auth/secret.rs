@@ -45,7 +45,7 @@ impl Hash {
 /// 32 random bytes of the system.
 pub(super) fn random() -> anyhow::Result<[u8; 32]> {
     let mut bytes = [0; 32];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| anyhow!("the system gives no random numbers"))?;
+    SystemRandom::new().fill(&mut bytes).map_err(|_| anyhow!("the operating system returned no random numbers"))?;
     Ok(bytes)
 }
 

@@ -80,7 +80,7 @@ impl Tokens {
                 tracing::warn!(id, %prefix, "a `*` inside a prefix stands for itself: write `chat/` for all streams below `chat`");
             }
             if tokens.insert(id.clone().into_boxed_str(), token).is_some() {
-                bail!("the token `{id}` is there twice");
+                bail!("the file has the token `{id}` twice");
             }
         }
         Ok(Self(tokens))

@@ -106,7 +106,7 @@ fn check_access_to_shapes(config: &Config) -> anyhow::Result<()> {
     match (config.shape_secret.is_empty(), config.shape_insecure) {
         (true, Switch::Off) => bail!(
             "--database-url (DATABASE_URL) needs --shape-secret (ELECTRIC_SECRET), which requests must give, or --shape-insecure on \
-             (ELECTRIC_INSECURE=true) if whoever reaches the server may read the database; --database-url '' serves no shapes"
+             (ELECTRIC_INSECURE=true) if every client that reaches the server may read the database; --database-url '' serves no shapes"
         ),
         (false, Switch::On) => bail!(
             "--shape-secret (ELECTRIC_SECRET) and --shape-insecure on (ELECTRIC_INSECURE=true) contradict each other: leave one of \

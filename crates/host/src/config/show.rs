@@ -80,7 +80,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Which of flag and variable gave a setting: the command line knows.
+/// The source of a setting, flag or variable, as the command line reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A flag.

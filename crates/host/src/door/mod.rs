@@ -72,7 +72,7 @@ pub struct Door {
     origins: Origins,
     auth: Option<Arc<Auth>>,
     refused: [AtomicU64; CODES.len()],
-    /// Where the server listens.
+    /// The address that the server listens on.
     port: u16,
 }
 

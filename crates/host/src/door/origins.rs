@@ -1,7 +1,7 @@
-//! Which names a server answers to, and pages of which origins may use it.
+//! The names that a server answers to, and the origins whose pages may use it.
 //!
 //! A server without tokens on a loopback address is for the programs of its machine. A web browser is one of them, and
-//! runs what any site sends it: a page can have requests sent to 127.0.0.1 (they carry `Origin`), and a site can let
+//! runs the scripts of any site: a page can have requests sent to 127.0.0.1 (they carry `Origin`), and a site can let
 //! its own name resolve to 127.0.0.1, so that its pages have the server's origin (they carry that name in `Host`: DNS
 //! rebinding). Neither header can be changed by a page.
 

@@ -76,7 +76,7 @@ impl BlockBuilder {
 #[derive(Clone, Debug)]
 pub struct Block {
     bytes: Bytes,
-    /// Where entries end and restart points begin.
+    /// The byte where entries end and restart points begin.
     end: usize,
     restarts: usize,
 }
@@ -120,7 +120,7 @@ impl Block {
         bytes.map_or(usize::MAX, |bytes| u32::from_le_bytes(*bytes) as usize)
     }
 
-    /// Every restart point must be an entry with its whole key, or searches would not find what a walk does.
+    /// Every restart point must be an entry with its whole key, or a search would miss entries that a walk finds.
     pub(crate) fn check_restarts(&self) -> Result<(), DecodeError> {
         let (mut at, mut restart) = (0, 0);
         while at < self.end {
@@ -195,9 +195,9 @@ struct Parts {
 #[derive(Clone, Debug)]
 pub struct BlockCursor {
     block: Block,
-    /// Where the entry at hand begins.
+    /// The first byte of the entry at hand.
     at: usize,
-    /// Where the next one begins.
+    /// The first byte of the next entry.
     next: usize,
     /// The key of the current entry; empty before the first one and before a restart point that was jumped to.
     key: Vec<u8>,
@@ -233,7 +233,7 @@ impl BlockCursor {
             return Err(DecodeError::Range("length of a key"));
         }
         let own = &self.block.bytes[parts.key];
-        // What two keys share is equal, so the rest decides which comes first.
+        // The shared prefix is equal, so the rest decides the order.
         if !self.is_after_jump && *own <= self.key[parts.shared..] {
             return Err(DecodeError::Range("order of keys"));
         }

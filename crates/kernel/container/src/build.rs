@@ -24,12 +24,14 @@ pub const HELD_BYTES_MAX: usize = 256 << 20;
 pub struct Options {
     /// A data block is closed when its entries take so many bytes.
     pub block_bytes: usize,
+    /// How data blocks and partitions are compressed.
     pub compression: Compression,
-    /// Whether it has a section of content. It stands before the entries, so that these are held in memory, packed, until
-    /// the end: [`HELD_BYTES_MAX`] at most.
+    /// Whether it has a section of content. It stands before the entries, so that these are held in memory, packed,
+    /// until the end: [`HELD_BYTES_MAX`] at most.
     pub has_content: bool,
-    /// Whether the index is one partition, whatever its length. A reader then takes it with the checksums of content, the root and the
-    /// footer in one piece ([`crate::Index`]), and has all of it in memory: for containers of bounded size.
+    /// Whether the index is one partition, whatever its length. A reader then takes it with the checksums of content,
+    /// the root and the footer in one piece ([`crate::Index`]), and has all of it in memory: for containers of bounded
+    /// size.
     pub has_one_partition: bool,
 }
 
@@ -42,19 +44,21 @@ impl Default for Options {
 /// A container that was written, or was read to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
+    /// The object that holds the container.
     pub object: Object,
+    /// Totals of its entries.
     pub stats: Stats,
 }
 
-/// Writes one container from entries in key order. Holds one block and one partition in memory, and the list of partitions; with a
-/// section of content all blocks.
+/// Writes one container from entries in key order. Holds one block and one partition in memory, and the list of
+/// partitions; with a section of content all blocks.
 pub struct Builder<C> {
     writer: Box<dyn ObjectWriter>,
     object: ObjectId,
     options: Options,
     block: BlockBuilder,
     partition: PartitionBuilder,
-    /// Where the data of the partition at hand begins.
+    /// The first byte of the partition's data.
     data: u64,
     /// The length of the object, with the blocks that are held in memory.
     end: u64,
@@ -65,6 +69,7 @@ pub struct Builder<C> {
 }
 
 impl<C: Codec> Builder<C> {
+    /// Begins a container in the object that `writer` writes. Fails if the storage does.
     pub fn new(object: ObjectId, mut writer: Box<dyn ObjectWriter>, options: Options) -> Result<Self, ContainerError> {
         writer.write(&footer::header(object, C::ID))?;
         Ok(Self {
@@ -136,6 +141,7 @@ impl<C: Codec> Builder<C> {
         self.sums.bytes()
     }
 
+    /// Whether no entry was added.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.root.stats.entries() == 0

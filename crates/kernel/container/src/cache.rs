@@ -38,7 +38,9 @@ impl Cached {
 /// A cache that readers ask for a part before they ask for a range. The key of a part is its object and its place in
 /// it; the root's place is the end of the object. Objects never change, so nothing in a cache is ever stale.
 pub trait BlockCache: Send + Sync {
+    /// The part of `object` at byte `at`, if it is cached.
     fn get(&self, object: ObjectId, at: u64) -> Option<Cached>;
+    /// Offers a part. The cache may drop it at once.
     fn insert(&self, object: ObjectId, at: u64, part: Cached);
     /// Drops the cached parts of an object that was removed.
     fn forget(&self, object: ObjectId);
@@ -70,10 +72,11 @@ impl Weighter<(ObjectId, u64), Cached> for ByWeight {
     }
 }
 
-/// What a block takes, about: for the size of the cache's table only.
+/// A block's approximate size in bytes, for the size of the cache's table only.
 const WEIGHT_GUESSED: u64 = 16 << 10;
 
 impl SharedCache {
+    /// A cache that keeps about `bytes` bytes.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         Self(Cache::with_weighter((bytes / WEIGHT_GUESSED).max(16) as usize, bytes, ByWeight))

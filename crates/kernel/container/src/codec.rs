@@ -35,13 +35,16 @@ impl Kind {
 /// One entry, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
+    /// At most [`KEY_BYTES_MAX`] bytes, compared as bytes.
     pub key: &'a [u8],
+    /// The effect on the key.
     pub kind: Kind,
+    /// At most [`VALUE_BYTES_MAX`] bytes.
     pub value: &'a [u8],
 }
 
-/// One kind of entries: what their keys and values mean. Keys are compared as bytes: [`crate::ordered`] has encodings
-/// that keep an order.
+/// One kind of entries: the meaning of their keys and values. Keys are compared as bytes: [`crate::ordered`] has
+/// encodings that keep an order.
 pub trait Codec: 'static {
     /// The codec's number. It stands in the container, so that a container of another codec is refused. It never
     /// changes, and it is not the number of an index in a unit's root: one index may write containers of several

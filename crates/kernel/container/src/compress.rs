@@ -2,8 +2,8 @@
 
 use thalweg_base::DecodeError;
 
-/// A compressed block is never larger than this when it is unpacked: larger blocks are stored as they are, so that a length in a file
-/// never makes a reader take more memory than the file has bytes, or this.
+/// A compressed block is never larger than this when it is unpacked: larger blocks are stored as they are, so that a
+/// length in a file never makes a reader take more memory than the file has bytes, or this.
 pub(crate) const UNPACKED_BYTES_MAX: usize = 8 << 20;
 const ZSTD_LEVEL: i32 = 3;
 
@@ -11,6 +11,7 @@ const ZSTD_LEVEL: i32 = 3;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Compression {
+    /// Blocks are stored as they are.
     #[default]
     None = 0,
     /// For data that is read often: it unpacks as fast as memory is copied.

@@ -1,5 +1,5 @@
-//! The section of content: opaque bytes that lie in one piece, so that a range of them can be sent as it is, with a checksum for each
-//! page of 16 KiB. Entries point into it; the container does not know how.
+//! The section of content: opaque bytes that lie in one piece, so that a range of them can be sent as it is, with a
+//! checksum for each page of 16 KiB. Entries point into it; the container does not know how.
 
 use crate::error::ContainerError;
 use crate::footer::HEADER_BYTES;
@@ -60,7 +60,7 @@ impl Sums {
     }
 }
 
-/// Where content stands in a container, and where its checksums do.
+/// The places of content and of its checksums in a container.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) object: ObjectId,
@@ -69,7 +69,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Where the content stands in the object.
+    /// The bytes of the content in the object.
     pub(crate) fn range(&self) -> Range<u64> {
         HEADER_BYTES..HEADER_BYTES + self.content_bytes
     }
@@ -84,7 +84,7 @@ impl Layout {
         content.start / PAGE_BYTES..content.end.div_ceil(PAGE_BYTES).min(self.pages())
     }
 
-    /// Where pages stand in the object.
+    /// The bytes of pages in the object.
     pub(crate) fn range_of(&self, pages: &Range<u64>) -> Range<u64> {
         let end = (pages.end * PAGE_BYTES).min(self.content_bytes);
         HEADER_BYTES + pages.start * PAGE_BYTES..HEADER_BYTES + end

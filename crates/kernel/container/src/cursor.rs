@@ -20,7 +20,7 @@ pub struct Cursor {
     is_at_entry: bool,
 }
 
-/// Where the cursor goes.
+/// The destination of the cursor.
 enum Goal {
     Stay,
     Key(Vec<u8>),
@@ -41,6 +41,7 @@ enum Edge {
 }
 
 impl Cursor {
+    /// A cursor at no entry: seek first. A container of another codec than `codec` is refused at the first step.
     #[must_use]
     pub fn new(object: Object, codec: u32) -> Self {
         Self { load: Loader::new(object, codec), goal: Goal::Stay, block: None, is_at_entry: false }
@@ -51,18 +52,22 @@ impl Cursor {
         self.goal = Goal::Key(key.to_vec());
     }
 
+    /// To the first entry of the container.
     pub fn seek_first(&mut self) {
         self.goal = Goal::Edge { part: 0, block: 0, edge: Edge::First };
     }
 
+    /// To the last entry of the container.
     pub fn seek_last(&mut self) {
         self.goal = Goal::Edge { part: usize::MAX, block: usize::MAX, edge: Edge::Last };
     }
 
+    /// To the entry behind the one at hand.
     pub fn next(&mut self) {
         self.goal = Goal::Next;
     }
 
+    /// To the entry before the one at hand.
     pub fn previous(&mut self) {
         self.goal = Goal::Previous;
     }

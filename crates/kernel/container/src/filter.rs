@@ -1,7 +1,8 @@
 //! A Bloom filter over the prefixes of one partition: a lookup of a prefix that is not there reads no data block.
 //!
-//! Ten bits for each prefix and six probes give about 1 % of false answers. A ribbon filter would need a third less space, and several
-//! hundred lines; filters stand in partitions of at most some ten kilobytes, and are read with the index that a lookup needs anyway.
+//! Ten bits for each prefix and six probes give about 1 % of false answers. A ribbon filter would need a third less
+//! space, and several hundred lines; filters stand in partitions of at most some ten kilobytes, and are read with the
+//! index that a lookup needs anyway.
 
 const BITS_EACH: u64 = 10;
 const PROBES: u64 = 6;

@@ -34,7 +34,7 @@ pub(crate) fn check_header(object: ObjectId, codec: u32, found: &[u8]) -> Result
     if found == header(object, codec) { Ok(()) } else { Err(ContainerError::corrupt(object, 0, "its header differs")) }
 }
 
-/// What the footer says.
+/// The fields of the footer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Footer {
     pub(crate) root: Range<u64>,

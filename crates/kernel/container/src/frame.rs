@@ -19,7 +19,7 @@ pub(crate) enum BlockType {
     Root = 4,
 }
 
-/// Where a block stands: its checksum holds it, so that a block in another place is not believed.
+/// The place of a block: its checksum holds the place, so that a block in another place is not believed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) object: ObjectId,

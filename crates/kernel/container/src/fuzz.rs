@@ -1,7 +1,8 @@
-//! A way in for fuzz targets: everything that is decoded from a container. Nothing may panic, or take memory that its input does not
-//! justify; keys rise, and a cursor meets the same entries in both directions.
+//! A way in for fuzz targets: everything that is decoded from a container. Nothing may panic, or take memory that its
+//! input does not justify; keys rise, and a cursor meets the same entries in both directions.
 //!
-//! Checksums stop nearly every input before it gets anywhere, so parts of containers are taken with checksums that fit, too.
+//! Checksums stop nearly every input before it gets anywhere, so parts of containers are taken with checksums that fit,
+//! too.
 
 use crate::block::Block;
 use crate::cache::{NoCache, SharedCache};

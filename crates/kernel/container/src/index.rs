@@ -1,4 +1,5 @@
-//! Everything of a container but its entries and its content, in one piece: for containers whose index is one partition.
+//! Everything of a container but its entries and its content, in one piece: for containers whose index is one
+//! partition.
 //!
 //! Such a container ends with its partition, the checksums of its content, its root and its footer. A reader that takes
 //! them together needs one range more for an entry, and another one for content; it keeps the index, and finds and
@@ -22,7 +23,7 @@ use thalweg_base::ObjectId;
 #[derive(Debug)]
 pub struct Index {
     object: ObjectId,
-    /// Where it begins, and the object ends.
+    /// The byte where the index begins, and the one where the object ends.
     range: Range<u64>,
     root: Root,
     partition: Option<Partition>,
@@ -32,8 +33,8 @@ pub struct Index {
 }
 
 impl Index {
-    /// Takes it from `tail`, the last bytes of an object of `bytes` bytes; or says which tail it wants. Keeps nothing of `tail` alive.
-    /// A container with several partitions is refused: its writer must have been asked for one.
+    /// Takes it from `tail`, the last bytes of an object of `bytes` bytes; or says which tail it wants. Keeps nothing
+    /// of `tail` alive. A container with several partitions is refused: its writer must have been asked for one.
     pub fn decode<C: Codec>(object: ObjectId, bytes: u64, tail: &Bytes) -> Result<Need<Self>, ContainerError> {
         let corrupt = |at: u64, what: &str| ContainerError::corrupt(object, at, what);
         let Some(tail_at) = bytes.checked_sub(tail.len() as u64) else {
@@ -76,22 +77,25 @@ impl Index {
         Ok(Need::Done(Self { object, range: start..bytes, root, partition, layout, sums }))
     }
 
+    /// The object that the index is of.
     #[must_use]
     pub fn object(&self) -> ObjectId {
         self.object
     }
 
-    /// Where the index stands in the object: from the partition to the end.
+    /// The bytes of the index in the object: from the partition to the end.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         self.range.clone()
     }
 
+    /// Totals of the container's entries.
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.root.stats
     }
 
+    /// The note that the builder's caller left in the root.
     #[must_use]
     pub fn note(&self) -> &Bytes {
         &self.root.note
@@ -103,7 +107,7 @@ impl Index {
         self.partition.as_ref().map_or(0, Partition::len)
     }
 
-    /// Where a data block stands; nowhere if there is no such block.
+    /// The bytes of a data block; `None` if there is no such block.
     #[must_use]
     pub fn block_range(&self, block: usize) -> Range<u64> {
         match (&self.partition, self.root.parts.first()) {
@@ -130,7 +134,7 @@ impl Index {
         self.partition.as_ref().is_some_and(|partition| partition.may_hold::<C>(key))
     }
 
-    /// Where content stands in the object.
+    /// The bytes of the content in the object.
     #[must_use]
     pub fn content(&self) -> Range<u64> {
         self.layout.range()

@@ -12,7 +12,7 @@
 //! ([`Index`]). Work in the background reads whole containers ([`Scan`], [`verify()`]) and merges them ([`Merge`]) with
 //! bounded memory.
 //!
-//! A [`Codec`] says what keys mean; a [`Rule`] says which entries a merge leaves out: the newest of a key wins, or
+//! A [`Codec`] gives keys their meaning; a [`Rule`] says which entries a merge drops: the newest of a key wins, or
 //! versions are kept from a lowest one on. Two promises: an entry is given out only if the checksum over its block's
 //! content and place fits; no bytes make a reader panic, or take memory beyond the object's length and a fixed bound.
 //!

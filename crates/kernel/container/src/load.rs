@@ -1,4 +1,5 @@
-//! Loading the parts of a container by ranges: every reader asks a cache first, then for a range, and goes on when it is fed.
+//! Loading the parts of a container by ranges: every reader asks a cache first, then for a range, and goes on when it
+//! is fed.
 
 use crate::block::Block;
 use crate::cache::{BlockCache, Cached, Part};
@@ -14,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use thalweg_storage::Storage;
 
-/// What a reader needs to go on.
+/// The next need of a reader: a range of bytes, or nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need<T> {
     /// These bytes of the object: the caller reads them, and calls the reader again with them.

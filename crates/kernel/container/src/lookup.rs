@@ -12,8 +12,11 @@ use std::marker::PhantomData;
 /// An entry that was found. The value shares the memory of its block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
+    /// The entry's key.
     pub key: Vec<u8>,
+    /// The entry's effect on its key.
     pub kind: Kind,
+    /// The entry's value.
     pub value: Bytes,
 }
 
@@ -39,8 +42,8 @@ impl<C: Codec> Lookup<C> {
         Self { load: Loader::new(object, C::ID), key: key.to_vec(), is_exact: true, codec: PhantomData }
     }
 
-    /// The first entry at or after this key which has the key's prefix (or any prefix, if the index has no filter): the newest version
-    /// at or before a sequence number, the extent that covers an offset.
+    /// The first entry at or after this key which has the key's prefix (or any prefix, if the index has no filter): the
+    /// newest version at or before a sequence number, the extent that covers an offset.
     #[must_use]
     pub fn at_or_after(object: Object, key: &[u8]) -> Self {
         Self { is_exact: false, ..Self::exact(object, key) }

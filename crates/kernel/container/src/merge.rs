@@ -26,7 +26,8 @@ impl<S: Source + ?Sized> Source for Box<S> {
     }
 }
 
-/// Several sources as one, without what a rule leaves out. Of entries with the same key that of the newest source comes first.
+/// Several sources as one, without the entries that a rule drops. Of entries with the same key the one of the newest
+/// source comes first.
 pub struct Merge<S: Source, R> {
     heads: BinaryHeap<Head<S>>,
     rule: R,
@@ -62,7 +63,7 @@ impl<S: Source> PartialEq for Head<S> {
 impl<S: Source> Eq for Head<S> {}
 
 impl<S: Source, R: Rule> Merge<S, R> {
-    /// Of sources, the oldest first.
+    /// A merge of sources, the oldest first.
     pub fn new(sources: impl IntoIterator<Item = S>, rule: R) -> Result<Self, ContainerError> {
         let mut heads = BinaryHeap::new();
         for (age, mut source) in sources.into_iter().enumerate() {
@@ -114,8 +115,8 @@ impl<S: Source, R: Rule> Source for Merge<S, R> {
     }
 }
 
-/// Writes what a merge leaves into containers of about `cut_bytes`, each from `begin`. Versions of one key stay together, so a
-/// container may become longer. Nothing is written if nothing is left.
+/// Writes the remaining entries of a merge into containers of about `cut_bytes`, each from `begin`. Versions of one key
+/// stay together, so a container may become longer. A merge without remaining entries writes nothing.
 pub fn write_merged<C: Codec, S: Source, R: Rule>(
     merge: &mut Merge<S, R>,
     cut_bytes: u64,

@@ -13,8 +13,9 @@ const TAIL_BYTES: u64 = 32 << 10;
 /// The object of a container, as its reader must know it to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
+    /// The object's id in its storage.
     pub id: ObjectId,
-    /// Its length.
+    /// The object's length in bytes.
     pub bytes: u64,
     /// How many bytes at the end hold its root and footer. If it is less than that, opening takes one read more.
     pub tail_bytes: u64,

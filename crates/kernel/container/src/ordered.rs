@@ -22,7 +22,7 @@ pub fn take_u64(from: &mut &[u8]) -> Result<u64, DecodeError> {
     Ok(u64::from_be_bytes(*head))
 }
 
-/// Takes off what [`put_u64_descending`] has put.
+/// Takes off a number of [`put_u64_descending`].
 pub fn take_u64_descending(from: &mut &[u8]) -> Result<u64, DecodeError> {
     take_u64(from).map(|n| !n)
 }
@@ -43,7 +43,7 @@ pub fn put_compact(out: &mut Vec<u8>, n: u64) {
     }
 }
 
-/// Takes off the encoded form of what [`put_compact`] has put. Prefixes need no more.
+/// Takes off a number of [`put_compact`], still encoded. Prefixes need no more.
 pub fn take_encoded_compact<'a>(from: &mut &'a [u8]) -> Result<&'a [u8], DecodeError> {
     let head = *from.first().ok_or(DecodeError::Truncated(1))?;
     let len = 1 + usize::from(head.saturating_sub(COMPACT - 1));
@@ -52,7 +52,7 @@ pub fn take_encoded_compact<'a>(from: &mut &'a [u8]) -> Result<&'a [u8], DecodeE
     Ok(encoded)
 }
 
-/// Takes off what [`put_compact`] has put, and nothing else: no number has two forms.
+/// Takes off a number of [`put_compact`], and refuses any other form of it: no number has two forms.
 pub fn take_compact(from: &mut &[u8]) -> Result<u64, DecodeError> {
     let encoded = take_encoded_compact(from)?;
     let (head, bytes) = encoded.split_first().ok_or(DecodeError::Truncated(1))?;
@@ -75,7 +75,7 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&[0, END]);
 }
 
-/// Takes off the encoded form of what [`put_bytes`] has put, end mark included. Prefixes need no more.
+/// Takes off bytes of [`put_bytes`], still encoded, end mark included. Prefixes need no more.
 pub fn take_encoded<'a>(from: &mut &'a [u8]) -> Result<&'a [u8], DecodeError> {
     let mut at = 0;
     while let Some(zero) = from[at..].iter().position(|byte| *byte == 0) {
@@ -94,7 +94,7 @@ pub fn take_encoded<'a>(from: &mut &'a [u8]) -> Result<&'a [u8], DecodeError> {
     Err(DecodeError::Truncated(1))
 }
 
-/// Takes off what [`put_bytes`] has put.
+/// Takes off bytes of [`put_bytes`], decoded.
 pub fn take_bytes(from: &mut &[u8]) -> Result<Vec<u8>, DecodeError> {
     let encoded = take_encoded(from)?;
     let mut bytes = Vec::with_capacity(encoded.len());

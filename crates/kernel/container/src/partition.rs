@@ -1,4 +1,5 @@
-//! Partitions of the index: which data blocks follow each other, the last key of each, and a filter over the keys in them.
+//! Partitions of the index: which data blocks follow each other, the last key of each, and a filter over the keys in
+//! them.
 //!
 //! The index of a large container is read a partition at a time; only the list of partitions stays in memory.
 
@@ -16,7 +17,7 @@ const INDEX_BYTES: usize = 16 << 10;
 /// or when its filter has so many prefixes.
 const PREFIXES_MAX: usize = 32 << 10;
 
-/// Gathers what a partition says of its data blocks.
+/// Builds a partition's table of data blocks.
 #[derive(Default)]
 pub(crate) struct PartitionBuilder {
     index: Vec<u8>,
@@ -76,7 +77,7 @@ pub(crate) struct Partition {
 #[derive(Debug)]
 struct Handle {
     last: Range<u32>,
-    /// Where it ends, from the first data block of the partition on.
+    /// The end of the block, in bytes from the first data block of the partition on.
     end: u64,
 }
 
@@ -108,7 +109,7 @@ impl Partition {
         if end == data.end { Ok(Self { bytes, filter, blocks }) } else { Err(DecodeError::Range("length of a block")) }
     }
 
-    /// Takes a partition out of its frame. `part` is what the root says of it.
+    /// Decodes a framed partition. `part` is its entry in the root.
     pub(crate) fn open(object: ObjectId, part: &Part, framed: &Bytes) -> Result<Self, ContainerError> {
         let place = Place { object, at: part.at };
         let content = frame::open(place, BlockType::Partition, framed)?;
@@ -132,7 +133,7 @@ impl Partition {
         self.blocks.get(block).map_or(&[], |handle| &self.bytes[handle.last.start as usize..handle.last.end as usize])
     }
 
-    /// Where a block stands. `start` is where the partition's data does.
+    /// The bytes of a block. `start` is the first byte of the partition's data.
     pub(crate) fn range(&self, block: usize, start: u64) -> Range<u64> {
         let end = |n: usize| self.blocks.get(n).map_or(start, |handle| handle.end);
         let from = if block == 0 { start } else { end(block - 1) };

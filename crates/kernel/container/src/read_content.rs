@@ -21,6 +21,7 @@ pub struct ContentRead {
 }
 
 impl ContentRead {
+    /// A read of `range` of the section of content, at most [`CONTENT_READ_MAX`] bytes.
     pub fn new(object: Object, codec: u32, range: Range<u64>) -> Result<Self, ContainerError> {
         let len = range.end.saturating_sub(range.start);
         if len > CONTENT_READ_MAX {

@@ -17,25 +17,30 @@ pub const NOTE_BYTES_MAX: usize = 4 << 10;
 pub struct Stats {
     /// Entries of each kind, by [`Kind`].
     pub(crate) entries: [u64; Kind::COUNT],
-    /// Of keys and values.
+    /// Bytes of keys and values.
     pub raw_bytes: u64,
-    /// Of data blocks, as they are stored.
+    /// Bytes of data blocks, as they are stored.
     pub stored_bytes: u64,
+    /// Number of data blocks.
     pub blocks: u64,
-    /// Of the section of content.
+    /// Bytes of the section of content.
     pub content_bytes: u64,
     /// The least and the greatest of [`crate::Codec::measure`].
     pub measures: Option<(u64, u64)>,
+    /// The least key; empty without entries.
     pub first: Vec<u8>,
+    /// The greatest key; empty without entries.
     pub last: Vec<u8>,
 }
 
 impl Stats {
+    /// Number of entries of all kinds.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.entries.iter().sum()
     }
 
+    /// Number of entries of one kind.
     #[must_use]
     pub fn entries_of(&self, kind: Kind) -> u64 {
         self.entries[kind as usize]
@@ -148,7 +153,7 @@ impl Root {
         Ok(root)
     }
 
-    /// Where the blocks of checksums over the content begin.
+    /// The first byte of the blocks of checksums over the content.
     pub(crate) fn sums_at(&self) -> u64 {
         self.parts.last().map_or(HEADER_BYTES.saturating_add(self.stats.content_bytes), |part| part.end)
     }

@@ -45,10 +45,11 @@ impl Rule for NewestWins {
     }
 }
 
-/// Versions of keys: a key ends with its version, as [`ordered::put_u64_descending`] puts it, so that the newest comes first.
+/// Versions of keys: a key ends with its version, as [`ordered::put_u64_descending`] puts it, so that the newest comes
+/// first.
 ///
-/// Everything above the lowest version that a reader may ask for is kept. At or below it the newest counts: operands and deltas down to
-/// the value, image or tombstone that they change, which hides everything older.
+/// Everything above the lowest version that a reader may ask for is kept. At or below it the newest counts: operands
+/// and deltas down to the value, image or tombstone that they change, which hides everything older.
 #[derive(Clone, Debug)]
 pub struct Versions {
     lowest_read: u64,
@@ -60,8 +61,8 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// `lowest_read` is the lowest version at which anything still reads. Tombstones may be dropped only if no older source is left
-    /// beside the inputs.
+    /// `lowest_read` is the lowest version at which anything still reads. Tombstones may be dropped only if no older
+    /// source is left beside the inputs.
     #[must_use]
     pub fn new(lowest_read: u64, drops_tombstones: bool) -> Self {
         Self { lowest_read, drops_tombstones, key: None, version: 0, is_hidden: false, is_first: true }

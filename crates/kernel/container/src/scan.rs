@@ -21,8 +21,8 @@ use thalweg_storage::Storage;
 /// Data blocks are read in pieces of about this size.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Walks over the entries of one container. Every byte is checked before an entry of it is given out; what the root says of all of
-/// them is checked at the end.
+/// Walks over the entries of one container. The scan verifies the bytes of each entry before it returns the entry, and
+/// the root's totals at the end.
 pub struct Scan<C> {
     storage: Arc<dyn Storage>,
     load: Loader,
@@ -36,7 +36,7 @@ pub struct Scan<C> {
     piece_at: u64,
     entries: Option<BlockCursor>,
     is_block_begun: bool,
-    /// Where the block at hand stands.
+    /// The place of the block at hand.
     at: u64,
     seen: Stats,
     is_thorough: bool,
@@ -44,6 +44,7 @@ pub struct Scan<C> {
 }
 
 impl<C: Codec> Scan<C> {
+    /// Reads the root, and begins before the first entry. Waits for the storage.
     pub fn open(storage: &Arc<dyn Storage>, object: Object) -> Result<Self, ContainerError> {
         let mut load = Loader::new(object, C::ID);
         let root = wait(storage, object, |fed| {
@@ -78,17 +79,19 @@ impl<C: Codec> Scan<C> {
         Self { is_thorough: true, ..self }
     }
 
+    /// The scanned object.
     #[must_use]
     pub fn object(&self) -> Object {
         self.load.object()
     }
 
-    /// What the root says of the entries.
+    /// The root's totals of the entries.
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.root.stats
     }
 
+    /// The note that the builder's caller left in the root.
     #[must_use]
     pub fn note(&self) -> &Bytes {
         &self.root.note

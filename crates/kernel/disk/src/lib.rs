@@ -14,7 +14,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Whether an error says that the disk, a quota or the process's open files are at their limit: later it may work again, and nothing is broken.
+/// Whether an error says that the disk, a quota or the process's open files are at their limit: later it may work
+/// again, and nothing is broken.
 #[must_use]
 pub fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
@@ -26,7 +27,7 @@ pub fn is_exhausted(error: &io::Error) -> bool {
 #[must_use]
 pub fn is_damage(error: &io::Error) -> bool {
     use rustix::io::Errno;
-    // EUCLEAN and EBADMSG are what file systems say whose own checksums differ.
+    // File systems return EUCLEAN and EBADMSG when their own checksums differ.
     let damage = [Errno::IO, Errno::UCLEAN, Errno::BADMSG].map(|errno| Some(errno.raw_os_error()));
     damage.contains(&error.raw_os_error()) || error.kind() == io::ErrorKind::UnexpectedEof
 }
@@ -39,6 +40,7 @@ pub trait Disk: Send + Sync + 'static {
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>>;
     /// Replaces `to` by `from`, atomically.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file. The removal is durable after `sync_dir` of its folder.
     fn remove(&self, path: &str) -> io::Result<()>;
     /// The file names in a folder, sorted; empty if the folder does not exist.
     fn list(&self, dir: &str) -> io::Result<Vec<String>>;
@@ -92,7 +94,9 @@ pub trait File: Send + Sync + 'static {
     fn forget(&self, range: Range<u64>) {
         let _ = range;
     }
+    /// The file's length in bytes.
     fn len(&self) -> io::Result<u64>;
+    /// Whether the file has no bytes.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Zeros are written in pieces of this size where the file system cannot reserve space.
 const ZEROS: usize = 1 << 20;
 
-/// The data folder on a real file system. Only the user who owns the process may read files that are made in it.
+/// The data folder on a real file system. Only the process's own user may read files that are created in it.
 #[derive(Clone, Debug)]
 pub struct RealDisk {
     root: PathBuf,
@@ -46,8 +46,8 @@ impl RealDisk {
         Ok(Self { root: root.canonicalize()?, access: Access::Write })
     }
 
-    /// The data folder at `root`, which must be there. Files are opened for reading alone, so that it may be on a medium that cannot be
-    /// written.
+    /// The data folder at `root`, which must be there. Files are opened for reading alone, so that it may be on a
+    /// medium that cannot be written.
     pub fn open_read_only(root: &Path) -> io::Result<Self> {
         Ok(Self { root: root.canonicalize()?, access: Access::Read })
     }

@@ -1,4 +1,4 @@
-//! What every disk promises: the same claims against the operating system's and the simulated one.
+//! The promises of every disk: the same claims against the operating system's and the simulated one.
 #![allow(clippy::unwrap_used)]
 
 use std::io::ErrorKind;

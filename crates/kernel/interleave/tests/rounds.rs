@@ -108,7 +108,7 @@ fn open(disk: &Disk, journal: &Arc<MortalJournal>, frames: &[(Lsn, Bytes)], faul
     opening.finish(Arc::clone(journal) as Arc<dyn Journal>).map_err(|error| error.to_string())
 }
 
-/// Names that share a shard: what a round does to one of them, it may do beside another.
+/// Names that share a shard, so that a round works on one beside another.
 fn names() -> Vec<String> {
     let all = (0..).map(|n| format!("n{n}"));
     all.filter(|name| thalweg_base::crc(name.as_bytes()) % 2 == 1).take(3).collect()
@@ -224,7 +224,7 @@ impl Writer {
     }
 }
 
-/// What a restart after the crash must find.
+/// The state that a restart after the crash must find.
 fn check(logs: &Unit, expected: &Model) {
     let mut found = Vec::new();
     let mut cursor = Some(thalweg_interleave::SweepCursor::default());

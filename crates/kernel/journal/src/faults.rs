@@ -17,7 +17,7 @@ thalweg_base::planted_faults! {
     settled_damage_refused,
     /// A batch of a remote sink is acknowledged before every batch before it is kept.
     acknowledged_before_earlier,
-    /// What the last owner did not acknowledge stays in the sink when the journal is taken over.
+    /// A take-over leaves the earlier owner's unacknowledged frames in the sink.
     tail_kept_on_take_over,
     /// A sink keeps batches of owners that were deposed.
     stale_term_accepted,

@@ -45,8 +45,8 @@ fn number_of(name: &str, suffix: &str) -> Option<u64> {
     digits.parse().ok()
 }
 
-/// What marks a segment's batches and frames as its own. Between terms it differs at random, and nothing that is read back reveals it:
-/// a client that chooses payloads can neither guess it nor forge a batch.
+/// The mark of one term in the checksums of its batches and frames. It is random in each term, and no answer reveals
+/// it: a client that chooses payloads can neither guess it nor forge a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seal {
     /// The first bytes of a batch.

@@ -1,9 +1,9 @@
 //! Ordered, durable frames: the only place where anything becomes durable.
 //!
-//! Vocabulary. A *frame* is one payload with its header; it is what callers append and read. A *batch* is what one write and one
-//! sync make durable: a batch header and the frames that gathered while the batch before was being synced. A *segment* is one
-//! file with a *number* of its own. *Accepted* means ordered and in memory; *written* means that the operating system
-//! has it, so that it survives the process; *durable* means that it survives loss of power.
+//! Vocabulary. A *frame* is one payload with its header: callers append and read frames. A *batch* becomes durable by
+//! one write and one sync: a batch header and the frames that gathered while the batch before was being synced. A
+//! *segment* is one file with a *number* of its own. *Accepted* means ordered and in memory; *written* means that the
+//! operating system has it, so that it survives the process; *durable* means that it survives loss of power.
 
 mod faults;
 mod format;
@@ -45,10 +45,12 @@ pub struct Bounds {
     pub term: u64,
 }
 
-/// Where one frame stands: `lsn` of its first byte and the length of its payload.
+/// The place of one frame: `lsn` of its first byte and the length of its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameRef {
+    /// The position of the frame's first byte.
     pub lsn: Lsn,
+    /// The length of its payload in bytes, without the header.
     pub len: u32,
 }
 
@@ -63,6 +65,7 @@ impl FrameRef {
 /// An accepted frame. It is durable once [`Journal::durable`] has reached `end`: that is the append's ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
+    /// The place of the frame.
     pub frame: FrameRef,
     /// The position just after the frame.
     pub end: Lsn,
@@ -73,20 +76,25 @@ pub struct Appended {
 pub enum Class {
     /// New data of users: refused first.
     User,
-    /// What frees space or only moves it: deletes, checkpoints, settling. May use the reserve.
+    /// Frames that free space or only move it: deletes, checkpoints, settling. They may use the reserve.
     Upkeep,
 }
 
+/// Why a frame was not accepted. Nothing of it is in the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AppendError {
+    /// The payload has `len` bytes, more than [`Options::max_payload`].
     #[error("a frame of {len} bytes is over the limit of {max}")]
     TooLarge { len: usize, max: usize },
+    /// The journal would hold more than [`Options::bound_bytes`]. A retry after settling may succeed.
     #[error(
         "the journal holds {held} of at most {bound} bytes that are not settled yet; retry when settling has caught up"
     )]
     Full { held: u64, bound: u64 },
+    /// The disk is full. A retry may succeed when there is space.
     #[error("the disk has no space for another journal segment; delete data or add space")]
     NoSpace,
+    /// The journal has stopped.
     #[error("{0}")]
     Poisoned(#[from] Poisoned),
 }
@@ -96,14 +104,16 @@ pub enum AppendError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the journal stopped after a failed {operation}: {cause}; restart after the cause is mended")]
 pub struct Poisoned {
+    /// The operation of the sink that failed.
     pub operation: &'static str,
+    /// The sink's error.
     pub cause: String,
     /// Set if a later owner has taken the journal over: then no restart of this owner helps.
     pub fenced: Option<Fenced>,
 }
 
 impl Poisoned {
-    /// By a cause of this owner's own.
+    /// A journal that stopped for a cause of its owner's own.
     #[must_use]
     pub fn new(operation: &'static str, cause: impl Into<String>) -> Self {
         Self { operation, cause: cause.into(), fenced: None }
@@ -116,18 +126,24 @@ pub enum WaitError {
     /// The frame stays accepted, and becomes durable when there is space again.
     #[error("accepted frames wait for space on the disk for another journal segment; delete data or add space")]
     NoSpace,
+    /// The journal has stopped: the frame may or may not be durable.
     #[error(transparent)]
     Poisoned(#[from] Poisoned),
 }
 
+/// Why a frame cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ReadError {
+    /// The position is below the trim point.
     #[error("journal position {0} is trimmed")]
     Trimmed(Lsn),
+    /// The frame is accepted, and not in the sink yet.
     #[error("journal frame at {0} is not written yet")]
     NotWritten(Lsn),
+    /// The bytes at the position are not those of a frame of this length. Final.
     #[error("journal frame at {at} is damaged: {what}")]
     Corrupt { at: Lsn, what: String },
+    /// The device failed. A retry may succeed.
     #[error("reading the journal at {at} failed: {cause}")]
     Io { at: Lsn, cause: String },
 }
@@ -135,27 +151,31 @@ pub enum ReadError {
 /// Counters for metrics; all monotonic except `held_bytes` and `window_bytes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalStats {
+    /// Frames accepted.
     pub frames: u64,
+    /// Batches written.
     pub batches: u64,
     /// Bytes written to segments, headers included.
     pub written_bytes: u64,
+    /// Syncs of the sink.
     pub syncs: u64,
     /// Time spent in sync, in nanoseconds. Zero where the journal has no clock (simulation).
     pub sync_nanos: u64,
-    /// From the trim point to the end.
+    /// Bytes from the trim point to the end.
     pub held_bytes: u64,
+    /// Bytes of the journal's end in memory.
     pub window_bytes: u64,
 }
 
 /// An ordered sequence of frames that becomes durable in order.
 ///
-/// `append` never waits for a device. A caller of `append` calls [`Journal::kick`] once per round of work, so that a batch holds what
-/// a round produced. A batch to which nothing more can be added is written without a kick, and so is everything before an append that is
-/// refused for want of space: its caller may try again until there is space. A subscriber learns of every advance of the durable position,
-/// and of the written one if anybody waits for it.
+/// `append` never waits for a device. A caller of `append` calls [`Journal::kick`] once per round of work, so that a
+/// batch holds the frames of one round. A batch to which nothing more can be added is written without a kick, and so is
+/// everything before an append that is refused for want of space: its caller may try again until there is space. A
+/// subscriber learns of every advance of the durable position, and of the written one if anybody waits for it.
 pub trait Journal: Send + Sync + 'static {
-    /// Accepts one frame whose payload is the concatenation of `parts`. A durable one is synced as soon as possible; a buffered
-    /// one is written as soon as possible, and synced with the next durable one or after some time.
+    /// Accepts one frame whose payload is the concatenation of `parts`. A durable one is synced as soon as possible; a
+    /// buffered one is written as soon as possible, and synced with the next durable one or after some time.
     fn append_as(&self, durability: Durability, class: Class, parts: &[&[u8]]) -> Result<Appended, AppendError>;
 
     /// Accepts one durable frame.
@@ -172,14 +192,16 @@ pub trait Journal: Send + Sync + 'static {
     /// Everything below is written. Never goes back, and is never behind `durable`.
     fn written(&self) -> Lsn;
 
+    /// The written and the durable position, as of one moment.
     fn reached(&self) -> Reached {
         // In this order, so that `written` is never behind `durable`.
         let durable = self.durable();
         Reached { written: self.written(), durable }
     }
 
-    /// The position just after the last accepted frame. The next frame stands here or, where a header comes between, a little
-    /// further on; no later frame stands before it. Everything accepted is durable once `durable` has reached it.
+    /// The position just after the last accepted frame. The next frame stands here or, where a header comes between, a
+    /// little further on; no later frame stands before it. Everything accepted is durable once `durable` has reached
+    /// it.
     fn end(&self) -> Lsn;
 
     /// The position just after the last durable frame; only buffered frames follow, whose acknowledgements wait for no
@@ -191,8 +213,8 @@ pub trait Journal: Send + Sync + 'static {
     /// Set once a write or sync has failed.
     fn poisoned(&self) -> Option<Poisoned>;
 
-    /// `f` is called on the thread that writes, after every advance of `durable`, after every advance of `written` over a buffered frame,
-    /// once on poisoning, and when accepted frames begin to wait for space. It must not block.
+    /// `f` is called on the thread that writes, after every advance of `durable`, after every advance of `written` over
+    /// a buffered frame, once on poisoning, and when accepted frames begin to wait for space. It must not block.
     fn subscribe(&self, f: Arc<dyn Fn() + Send + Sync>);
 
     /// Kicks the writer, and blocks until the journal is durable up to `upto`, whatever was promised to users. Callers
@@ -205,12 +227,12 @@ pub trait Journal: Send + Sync + 'static {
         Ok(self.wait(upto)?)
     }
 
-    /// The payloads of frames, in the order asked, if none of them needs a device; each is checked. Frames need not be durable,
-    /// but must be written: one still in the filling batch is `NotWritten`.
+    /// The payloads of frames, in the order asked, if none of them needs a device; each is checked. Frames need not be
+    /// durable, but must be written: one still in the filling batch is `NotWritten`.
     fn try_read(&self, frames: &[FrameRef]) -> Option<Result<Vec<Bytes>, ReadError>>;
 
-    /// Like `try_read`, but may wait for a device. A local journal blocks the caller and returns a resolved ticket: call it from
-    /// an I/O thread.
+    /// Like `try_read`, but may wait for a device. A local journal blocks the caller and returns a resolved ticket:
+    /// call it from an I/O thread.
     fn read(&self, frames: &[FrameRef]) -> Ticket<Result<Vec<Bytes>, ReadError>>;
 
     /// Frees everything below `upto`. Space comes back segment by segment, never under a reader.
@@ -219,8 +241,8 @@ pub trait Journal: Send + Sync + 'static {
     /// The oldest position that is still readable.
     fn start(&self) -> Lsn;
 
-    /// Bytes of buffers that readers hold payloads of, beside what the journal keeps in memory anyway: a payload keeps the batch, or the
-    /// read, that it came with.
+    /// Bytes of buffers that readers' payloads keep in memory, beyond the journal's own window: a payload keeps its
+    /// whole batch, or the whole read that it came with.
     fn pinned_bytes(&self) -> u64 {
         0
     }
@@ -231,7 +253,7 @@ pub trait Journal: Send + Sync + 'static {
         None
     }
 
-    /// Where the oldest frames stand that the next opening would read, needed or not.
+    /// The position of the oldest frames that the next opening would read, needed or not.
     fn oldest(&self) -> Lsn {
         self.start()
     }
@@ -250,8 +272,10 @@ pub trait Journal: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Which opening of the journal this is: each has a larger one, if the journal survives it.
+    /// The number of this opening of the journal, larger than that of any earlier one, if the journal survives the
+    /// process.
     fn term(&self) -> u64;
 
+    /// Counters since the start.
     fn stats(&self) -> JournalStats;
 }

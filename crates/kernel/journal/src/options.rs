@@ -4,15 +4,17 @@ use crate::faults::Faults;
 use crate::format::{BATCH_HEADER, FRAME_HEADER, SEGMENT_HEADER, Seal, SegmentHeader};
 use std::time::Duration;
 
-/// How much larger a segment is than the one before. A journal that becomes busy has a few small segments to get through, in each of which the
-/// writer may have to wait for the next: 3 until 64 MiB.
+/// How much larger a segment is than the one before. A journal that becomes busy has a few small segments to get
+/// through, in each of which the writer may have to wait for the next: 3 until 64 MiB.
 const GROWTH: u64 = 8;
 
+/// Parameters of one opening of a journal. Sizes are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Size of a segment file, header included. The first ones of an opening are smaller: from `first_segment_bytes` on each is 8 times
-    /// as large as the one before.
+    /// Size of a segment file, header included. The first ones of an opening are smaller: from `first_segment_bytes` on
+    /// each is 8 times as large as the one before.
     pub segment_bytes: u64,
+    /// Size of the first segment file of an opening, header included.
     pub first_segment_bytes: u64,
     /// Largest payload of a frame.
     pub max_payload: usize,
@@ -31,8 +33,10 @@ pub struct Options {
     /// Buffered frames, for whose durability no acknowledgement waits, are synced after so many bytes or, if a writer
     /// thread runs, so much time.
     pub sync_bytes: u64,
+    /// The longest time that buffered frames stay unsynced, if a writer thread runs.
     pub sync_after: Duration,
-    /// The term of this opening, as its owner chose it: larger than any before. Zero: one above the largest that is known.
+    /// The term of this opening, as its owner chose it: larger than any before. Zero: one above the largest that is
+    /// known.
     pub term: u64,
     /// Drawn at random for each opening: a client that chooses payloads cannot forge a batch, and bytes that an earlier
     /// opening left in a reused file are not taken for a batch of this one.

@@ -1,4 +1,5 @@
-//! What every journal promises: the same claims against the one in memory and the one in files, stepped and with its thread.
+//! The promises of every journal: the same claims against the one in memory and the one in files, stepped and with its
+//! thread.
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use thalweg_journal::{
 };
 use thalweg_sim::SimDisk;
 
-/// A journal, and what a test needs to know about it.
+/// A journal, and the facts of it that a test needs.
 struct Subject {
     journal: Arc<dyn Journal>,
     poison: Box<dyn Fn()>,

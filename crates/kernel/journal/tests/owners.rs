@@ -1,5 +1,5 @@
-//! Owners that follow each other on one remote sink: several batches in flight, answers in any order, messages that are lost, repeated or
-//! late, and owners that die or go on without knowing that they are deposed.
+//! Owners that follow each other on one remote sink: several batches in flight, answers in any order, messages that are
+//! lost, repeated or late, and owners that die or go on without knowing that they are deposed.
 //!
 //! `SEED=n` replays one history, `SEEDS=n` sets how many are run.
 #![allow(clippy::unwrap_used)]
@@ -45,7 +45,7 @@ struct World {
     owners: Vec<Opening>,
     /// The frames that any owner acknowledged, from the floor on.
     truth: BTreeMap<Lsn, Frame>,
-    /// What the last take-over found, and what its owner has accepted since: the only history there is.
+    /// The frames of the last take-over and those that its owner has accepted since: the only history.
     history: Vec<Frame>,
     floor: Lsn,
     term: u64,
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// What became durable is acknowledged, and must be the truth from here on.
+    /// Durable frames are acknowledged, and must survive from here on.
     fn acknowledge(&mut self) -> Check {
         if self.sink.in_flight() > 1 {
             self.tally.note("several in flight");

@@ -346,7 +346,7 @@ fn an_owner_that_knows_the_term_misses_all_segments_of_it() {
     disk.crash_kill();
     let whole = FileJournal::open(Arc::new(disk.fork()), options(), bounds, &mut |_, _| Ok::<(), Infallible>(()));
     assert_eq!(whole.unwrap().term(), 3);
-    // What an older copy of the folder would be, too.
+    // An older copy of the folder equals this state, too.
     disk.lose(&segments(&disk)[1]);
     assert!(proof(&disk, bounds).contains("later ones are missing"));
 }

@@ -1,4 +1,4 @@
-//! Segments: made ahead, recycled, held, and what happens when there is no space for more.
+//! Segments: made ahead, recycled, held, and refused without space.
 #![allow(clippy::unwrap_used)]
 
 use std::convert::Infallible;
@@ -352,7 +352,8 @@ fn a_batch_that_waits_for_space_is_written_by_the_pool_after_a_preparation() {
     journal.close().unwrap();
 }
 
-/// Appends 1,000 bytes a hundred times or until it is refused, without a kick, then waits until all but the last `open` frames are durable.
+/// Appends 1,000 bytes a hundred times or until it is refused, without a kick, then waits until all but the last `open`
+/// frames are durable.
 fn append_without_a_kick(options: Options, open: usize) {
     let journal = Arc::new(
         FileJournal::open(Arc::new(SimDisk::new(1)), options, Bounds::default(), &mut |_, _| Ok::<(), Infallible>(()))

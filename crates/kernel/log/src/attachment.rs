@@ -1,22 +1,22 @@
-//! An engine's own state of one log.
+//! An engine's state of one log.
 
 use thalweg_base::{DecodeError, Durability, Lsn};
 
-/// What an engine keeps with each log. It changes only by notes, which stand in the journal: what recovery does is what happened
-/// live, by the same code.
+/// An engine's state of one log. It changes only by notes, which the journal holds: live operation and recovery apply
+/// the same notes with the same code.
 pub trait Attachment: Sized + Send + 'static {
     /// The state of a log just created with `note` in the frame that ends at `at`.
     fn create(note: &[u8], at: Lsn) -> Result<Self, DecodeError>;
 
-    /// Whether [`Attachment::apply`] would take `note` in this state. It is asked before the note's frame is in the journal: one that
-    /// cannot be applied then would keep the unit from being opened ever again.
+    /// Checks that [`Attachment::apply`] would accept `note` in this state. A commit calls it before the note's frame
+    /// is in the journal: with an inapplicable note in the journal the unit could never be opened again.
     fn check(&self, note: &[u8]) -> Result<(), DecodeError>;
 
-    /// Changes the state as `note` says. An empty note never comes here.
+    /// Applies `note`, which is not empty, to the state.
     fn apply(&mut self, note: &[u8], at: Lsn) -> Result<(), DecodeError>;
 
-    /// What acknowledgements of this log promise; `None` if it follows [`crate::LogsOptions::durability`]. It is the same for as long
-    /// as the log lives, and a fork's is its source's.
+    /// The durability that acknowledgements of this log promise; `None` if the log follows
+    /// [`crate::LogsOptions::durability`]. It is fixed for the life of the log, and a fork has that of its source.
     fn durability(&self) -> Option<Durability> {
         None
     }
@@ -25,13 +25,14 @@ pub trait Attachment: Sized + Send + 'static {
     /// leaves out.
     fn encode(&self, out: &mut Vec<u8>);
 
+    /// The state of an encoded form, see [`Attachment::encode`].
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;
 
-    /// Whether the state may come to rest in its encoded form, now that everything below `durable` is durable.
+    /// Whether the log may rest with its state encoded, while everything below `durable` is durable.
     fn may_rest(&self, durable: Lsn) -> bool;
 }
 
-/// Nothing is attached to a log: for units whose logs need no state of an engine, such as those of tests.
+/// No attachment: for units whose logs need no state of an engine, such as those of tests.
 impl Attachment for () {
     fn create(_: &[u8], _: Lsn) -> Result<Self, DecodeError> {
         Ok(())

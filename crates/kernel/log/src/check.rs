@@ -14,16 +14,22 @@ use thalweg_manifest::{Manifest, ManifestError};
 use thalweg_storage::Storage;
 use thiserror::Error;
 
+/// Why a unit of logs is not whole.
 #[derive(Debug, Error)]
 pub enum CheckError {
+    /// The manifest cannot be read.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// The root's bytes cannot be decoded.
     #[error("the manifest's body is damaged: {0}")]
     Root(thalweg_base::DecodeError),
+    /// An object of a run is damaged.
     #[error(transparent)]
     Run(#[from] run::RunError),
+    /// An object's content differs from its entry in the root.
     #[error("object {object} is whole, but it is another than the manifest describes: a file was replaced")]
     Other { object: ObjectId },
+    /// A directory object is damaged.
     #[error("the directory of logs: {0}")]
     Directory(#[from] directory::DirectoryError),
 }
@@ -31,12 +37,15 @@ pub enum CheckError {
 /// How much a check has read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
+    /// Runs of the root.
     pub runs: u64,
+    /// Objects of these runs.
     pub objects: u64,
+    /// Bytes of all objects read.
     pub bytes: u64,
     /// Records of logs in directory objects, superseded ones included.
     pub records: u64,
-    /// What the journal must hold; `None` if there is no manifest yet.
+    /// The range that the journal must hold; `None` if there is no manifest yet.
     pub journal: Option<Bounds>,
 }
 
@@ -50,8 +59,8 @@ impl Checked {
     }
 }
 
-/// Reads the manifest and every object that it names, contents included; fails with the first thing that is wrong. `progress` is
-/// told of each object.
+/// Reads the manifest and every object that it names, contents included; fails with the first thing that is wrong.
+/// `progress` is told of each object.
 pub fn check(
     storage: &Arc<dyn Storage>,
     manifest: &dyn Manifest,
@@ -84,7 +93,8 @@ pub fn check(
     Ok(checked)
 }
 
-/// Reads what [`check`] reads, goes on behind damage, and lists all of it, with the names that the directory has of logs.
+/// Reads the same bytes as [`check`], continues behind damage, and lists every damaged place, with the names of its
+/// logs from the directory.
 pub fn find_damage(
     storage: &Arc<dyn Storage>,
     manifest: &dyn Manifest,
@@ -155,7 +165,7 @@ fn damage_of(
 /// Logs of one damaged place that are named.
 const NAMES_MAX: usize = 16;
 
-/// Looks for the logs of damaged places in the directory, newest records first.
+/// Finds the logs of damaged places in the directory, newest records first.
 fn name_logs(storage: &Arc<dyn Storage>, root: &Root, damages: &mut [Damage]) {
     let mut keys: Vec<(usize, Range<Key>)> = Vec::new();
     for (number, damage) in damages.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! The directory checkpoint: what rounds write of it and recovery reads.
+//! The directory checkpoint: rounds write it, recovery reads it.
 
 use crate::directory::{DirectoryBuilder, DirectoryError, DirectoryMeta, DirectoryReader, merge_newest_wins};
 use crate::root::DirectoryObject;

@@ -3,7 +3,7 @@
 //! A chunk is gathered from frames, hundreds perhaps, or from blocks of objects. When a second reader asks for the same
 //! chunk, as all clients do that start from the same place, the cache keeps it as one slice, which costs the socket one
 //! copy and the server no gathering. Content never changes, so an entry is right for as long as its log exists; every
-//! reader has looked for the log before it asks here.
+//! reader has found the log before it asks here.
 
 use crate::held_bytes::HeldBytes;
 use crate::logs::{LogsOptions, ReadFrom};

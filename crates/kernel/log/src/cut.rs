@@ -1,4 +1,4 @@
-//! What a backup copies of a unit of logs.
+//! The cut of a unit of logs that a backup copies.
 
 use crate::attachment::Attachment;
 use crate::check::CheckError;
@@ -10,8 +10,8 @@ use thalweg_storage::Storage;
 use thalweg_unit::Section as _;
 pub use thalweg_unit::{Cut, HeldCut};
 
-/// The cut of a unit that no one has open; `None` if nothing was ever written to it. Reads the lists of objects that the root names: what
-/// they list belongs to the cut.
+/// The cut of a unit that no one has open; `None` if nothing was ever written to it. Reads the lists of objects that
+/// the root names: the objects in these lists belong to the cut.
 pub fn read_cut(manifest: &dyn Manifest, storage: &Arc<dyn Storage>) -> Result<Option<Cut>, CheckError> {
     let Some((unit, mut section)) = Root::read(manifest)? else { return Ok(None) };
     section.read_lists(storage)?;
@@ -19,7 +19,7 @@ pub fn read_cut(manifest: &dyn Manifest, storage: &Arc<dyn Storage>) -> Result<O
 }
 
 impl<A: Attachment> Logs<A> {
-    /// Holds what the root in force names.
+    /// Holds the objects and journal frames of the root in force.
     pub fn hold_sealed(&self) -> HeldCut {
         self.sealed.unit().hold()
     }

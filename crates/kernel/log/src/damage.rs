@@ -1,4 +1,4 @@
-//! The register of damage: which stored bytes of a unit are known to differ from what was written, and to which logs they belong.
+//! The register of damage: the stored bytes of a unit that are known to differ from those written, and their logs.
 //!
 //! Reads, rounds and the scrub note the damage that they meet; [`Logs::refresh_damage`] locates it, and forgets damage
 //! that nothing needs, because its object or segment is gone, or the logs that it belongs to. The register is in memory
@@ -18,11 +18,11 @@ use thalweg_base::{Lsn, Millis, ObjectId, Offset};
 use thalweg_storage::{Storage, StorageError};
 use thalweg_unit::sync::Mutex;
 
-/// Damaged places that are remembered one by one. Of further ones the first of each object is, since merging has to leave that object out;
-/// the others are only counted.
+/// Damaged places that are remembered one by one. Of further ones the first of each object is, since merging has to
+/// leave that object out; the others are only counted.
 pub const DAMAGES_MAX: usize = 1024;
 
-/// Where damage is.
+/// The place of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// The root's file.
@@ -38,6 +38,7 @@ pub enum Place {
 }
 
 impl Place {
+    /// The kinds of places, as labels of metrics.
     pub const KINDS: [&str; 5] = ["manifest", "journal", "directory", "object", "list"];
 
     pub(crate) fn object(&self) -> Option<ObjectId> {
@@ -57,7 +58,7 @@ impl Place {
         }
     }
 
-    /// Which of [`Place::KINDS`] it is.
+    /// The kind's index in [`Place::KINDS`].
     #[must_use]
     pub fn kind(&self) -> usize {
         match self {
@@ -73,11 +74,13 @@ impl Place {
 /// A damaged place, with the names that its logs have now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
+    /// The damaged place.
     pub place: Place,
     /// The file and the byte in it, where the journal knows them better than the place says.
     pub file: Option<(String, u64)>,
     /// How many bytes are not as they were written, at most; zero if that is not known.
     pub bytes: u64,
+    /// The kind of damage, for operators.
     pub what: String,
     /// Some of the logs that have live content there.
     pub logs: Vec<DamagedLog>,
@@ -95,17 +98,21 @@ impl Damage {
         Self { place, file: None, bytes: 0, what, logs: Vec::new(), more_logs: 0, first_seen: None, times: 1 }
     }
 
+    /// Damage of the root's file.
     #[must_use]
     pub fn of_manifest(what: String) -> Self {
         Self::of(Place::Manifest, what)
     }
 }
 
-/// What of a log is damaged.
+/// The damaged part of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedLog {
+    /// The log's name.
     pub name: String,
+    /// The first damaged position of the log.
     pub start: Offset,
+    /// The end of the damaged positions.
     pub end: Offset,
 }
 
@@ -114,11 +121,13 @@ pub struct DamagedLog {
 pub struct DamageStats {
     /// Places that are damaged now, in the order of [`Place::KINDS`].
     pub places: [u64; Place::KINDS.len()],
-    /// Places that the pass under way, or the last one, has found and that are not remembered, because there are too many.
+    /// Places that the pass under way, or the last one, has found and that are not remembered, because there are too
+    /// many.
     pub left_out: u64,
 }
 
 impl DamageStats {
+    /// The sum of both.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         self.places.iter_mut().zip(other.places).for_each(|(sum, places)| *sum += places);
@@ -126,6 +135,7 @@ impl DamageStats {
         self
     }
 
+    /// Damaged places of all kinds, those that are not remembered included.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.places.iter().sum::<u64>() + self.left_out
@@ -288,12 +298,13 @@ impl State {
 }
 
 impl<A: Attachment> Logs<A> {
-    /// `tell` is called when damage is met that was not known: [`Logs::refresh_damage`] has work. Locks may be held then, so `tell` must
-    /// neither block nor call the logs. Only the first call of this counts.
+    /// `tell` is called when damage is met that was not known: [`Logs::refresh_damage`] has work. Locks may be held
+    /// then, so `tell` must neither block nor call the logs. Only the first call of this counts.
     pub fn on_damage(&self, tell: impl Fn() + Send + Sync + 'static) {
         let _ = self.damage.tell.set(Box::new(tell));
     }
 
+    /// The number of damaged places now.
     pub fn damage_stats(&self) -> DamageStats {
         self.damage.stats()
     }
@@ -339,8 +350,8 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Locates damage that was noted since the last time, and forgets what nothing needs any longer. Waits for the device: call it from a
-    /// thread of background work, now and then.
+    /// Locates damage that was noted since the last time, and forgets damage of bytes that nothing needs. Waits for the
+    /// device: call it from a thread of background work, now and then.
     pub fn refresh_damage(&self, now: Millis) {
         if self.damage.is_empty() {
             return;

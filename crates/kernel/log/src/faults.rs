@@ -1,13 +1,15 @@
-//! Planted faults, and moments inside of background work, where a test can act as if it were another thread: no lock is held there.
+//! Planted faults, and moments inside of background work, where a test can act as if it were another thread: no lock is
+//! held there.
 
 thalweg_base::planted_faults! {
-    /// A round neither sees nor waits for the delete of a log that is deleted while the round takes the logs of its shard.
+    /// A round neither sees nor waits for the delete of a log that is deleted while the round takes the logs of its
+    /// shard.
     round_misses_deletes,
     /// A merge does not wait for the deaths that it acts on to be durable.
     merge_ignores_undurable_deaths,
     /// A round counts all content that it settles as live, although some was trimmed or deleted before its edit.
     round_counts_all_as_live,
-    /// A pass takes logs for counted that have changed again since it looked at them.
+    /// A pass takes logs for counted that have changed again since it counted them.
     pass_forgets_later_deaths,
     /// Objects that the root found does not name are removed before the unit is owned.
     orphans_go_first,
@@ -16,7 +18,7 @@ thalweg_base::planted_faults! {
     reads_believe_their_root,
 }
 
-/// Where background work stands when it holds no lock of a shard.
+/// Points of background work at which it holds no lock of a shard.
 #[cfg_attr(not(feature = "faults"), allow(unreachable_pub))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {

@@ -1,7 +1,8 @@
 //! The bytes of a transaction: the part of a journal frame that belongs to logs.
 //!
-//! Form: a version byte, a varint count of operations, then each operation: a tag byte and its fields. An append's bytes stand
-//! where the operation stands, so a frame is written by parts and read without copying. See `docs/format/log.md`.
+//! Form: a version byte, a varint count of operations, then each operation: a tag byte and its fields. An append's
+//! bytes stand where the operation stands, so a frame is written by parts and read without copying. See
+//! `docs/format/log.md`.
 
 use crate::lengths::Lengths;
 use bytes::Bytes;
@@ -44,11 +45,12 @@ pub(crate) fn lineage(d: &mut Decoder<'_>) -> Result<Box<[Ancestor]>, DecodeErro
     (0..count).map(|_| Ok(Ancestor { upto: Offset(d.varint()?), id: LogId(d.varint()?) })).collect()
 }
 
-/// Builds a frame as a list of parts: heads of operations from one scratch buffer, payloads as they lie with the caller.
+/// Builds a frame as a list of parts: heads of operations from one scratch buffer, payloads as they lie with the
+/// caller.
 pub(crate) struct FrameBuilder<'a> {
-    /// What a frame of logs alone begins with stands before the heads.
+    /// In a frame of logs alone the frame's head comes before these heads.
     heads: Vec<u8>,
-    /// Where each head ends, and the payload parts that follow it.
+    /// The end of each head, and the payload parts that follow it.
     cuts: Vec<(usize, &'a [&'a [u8]])>,
 }
 
@@ -224,7 +226,7 @@ pub(crate) fn entries(part: &Bytes) -> Result<Vec<Entry>, DecodeError> {
     Ok(entries)
 }
 
-/// The append of `log` that starts at `start` in a whole frame, without decoding what follows it.
+/// The append of `log` that starts at `start` in a whole frame, without decoding the rest of the frame.
 pub(crate) fn find_append(frame: &Bytes, log: LogId, start: Offset) -> Result<Option<Appended>, DecodeError> {
     let Some(part) = frame_part(frame, IndexId::LOG)? else { return Ok(None) };
     let mut d = Decoder::new(&part);

@@ -1,7 +1,8 @@
 //! Entry points of fuzz targets: every decoder of objects, records and roots. None may panic, or take memory that its
 //! input does not justify; a decoded value is equal after it was encoded and decoded again.
 //!
-//! Checksums stop nearly every input before it gets anywhere, so inner decoders are called with checksums that fit, too.
+//! Checksums stop nearly every input before it gets anywhere, so inner decoders are called with checksums that fit,
+//! too.
 
 use crate::attachment::Attachment;
 use crate::log::Log;

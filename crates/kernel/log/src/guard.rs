@@ -1,7 +1,8 @@
 //! Locked shards: here engines read the state of logs and commit transactions.
 //!
-//! Check, assign offsets, reserve the frame, apply: one step under the shards' locks, so journal order is log order. The locks are
-//! held for microseconds and never across IO: appending to the journal only copies into its filling batch.
+//! Check, assign offsets, reserve the frame, apply: one step under the shards' locks, so journal order is log order.
+//! The locks are held for microseconds and never across IO: appending to the journal only copies into its filling
+//! batch.
 
 use crate::attachment::Attachment;
 use crate::error::CommitError;
@@ -21,7 +22,7 @@ pub const NAME_BYTES_MAX: usize = 4096;
 /// Some locked shards of [`Logs`].
 pub struct Guard<'a, A: Attachment> {
     logs: &'a Logs<A>,
-    /// In order of shard number, so that two guards never wait for each other.
+    /// The locked shards, by number, so that two guards never wait for each other.
     shards: Locked<'a, A>,
 }
 
@@ -34,48 +35,52 @@ enum Locked<'a, A> {
 /// A committed transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// Where the frame stands.
+    /// The place of the frame.
     pub at: FrameRef,
+    /// The position just after the frame.
     pub end: Lsn,
-    /// What its acknowledgement waits for.
+    /// The condition that its acknowledgement waits for.
     pub until: Until,
-    /// What the last `Create` made.
+    /// The log of the last `Create`.
     pub created: Option<LogId>,
 }
 
 /// A log's state at this moment.
 #[derive(Clone, Copy)]
 pub struct LogView<'a, A> {
+    /// The log's id.
     pub id: LogId,
+    /// The log's name.
     pub name: &'a str,
     /// The earliest retained position.
     pub start: Offset,
-    /// Where the next append goes: accepted, perhaps not durable.
+    /// The position of the next append: the end of accepted content, perhaps not durable.
     pub tail: Offset,
-    /// The durable tail, or the written one of a buffered log: what readers may see.
+    /// The end of visible content: the durable tail, or the written one of a buffered log.
     pub published: Offset,
-    /// End of the last frame that changed the log: what everything in this view waits for, see [`LogView::when`].
+    /// End of the last frame that changed the log: answers from this view wait for it, see [`LogView::when`].
     pub changed: Lsn,
     /// End of the frame that created the log; zero if that was before the last start.
     pub created: Lsn,
+    /// The engine's state of the log.
     pub attachment: &'a A,
     lineage: &'a [Ancestor],
     /// Incarnations below this one may have lost positions (see [`crate::Loss`]).
     loss_mark: LogId,
-    /// What an answer waits for: durable frames that are not yet durable count like those of a durable log.
+    /// The durability that an answer waits for: while a durable frame of the log is pending, that of a durable log.
     durability: Durability,
 }
 
 impl<A> LogView<'_, A> {
-    /// The incarnation that positions carry at `offset`: an ancestor's inside what a fork inherited (but none from before a loss),
-    /// else the log's own. It never decreases with `offset`, and under one name no pair of incarnation and offset ever stands for
-    /// two different byte histories.
+    /// The incarnation that positions carry at `offset`: an ancestor's inside inherited content (but none from before a
+    /// loss), else the log's own. It never decreases with `offset`, and under one name no pair of incarnation and
+    /// offset ever stands for two different byte histories.
     #[must_use]
     pub fn incarnation(&self, offset: Offset) -> u64 {
         incarnation(self.lineage, self.id, self.loss_mark, offset)
     }
 
-    /// What an answer waits for that follows from a frame of this log, which ends at `at`.
+    /// The condition that an answer waits for if it follows from a frame of this log that ends at `at`.
     #[must_use]
     pub fn when(&self, at: Lsn) -> Until {
         Until::of(self.durability, at)
@@ -164,8 +169,9 @@ impl<'a, A: Attachment> Guard<'a, A> {
         self.awake(log).map(|log| &mut log.attachment)
     }
 
-    /// Commits one transaction: one frame, all or nothing. On an error nothing has changed. The frame is buffered if every log that
-    /// it touches is, if it removes none, and if nothing durable is still pending for one of them or its name.
+    /// Commits one transaction: one frame, all or nothing. On an error nothing has changed. The frame is buffered if
+    /// every log that it touches is, if it removes none, and if nothing durable is still pending for one of them or its
+    /// name.
     pub fn commit(&mut self, class: Class, ops: &[Op<'_>]) -> Result<Committed, CommitError> {
         self.commit_as(Durability::Buffered, class, ops, &[])
     }
@@ -333,7 +339,7 @@ impl<'a, A: Attachment> Guard<'a, A> {
         Ok(freed.max(found.frame_durability(unsaid, reached)))
     }
 
-    /// What a fork inherits: the source's earliest position, its ancestors below the fork point, then the source.
+    /// The inheritance of a fork: the source's earliest position, its ancestors below the fork point, then the source.
     fn inherited(&mut self, origin: Origin) -> Result<(Offset, Box<[Ancestor]>), CommitError> {
         let source = self.must(origin.source)?;
         if origin.at > source.tail || origin.at < source.start {
@@ -512,7 +518,7 @@ impl Plan<'_> {
         self.steps.iter().any(|step| matches!(step, Step::Delete { log: deleted } if *deleted == log))
     }
 
-    /// Where `log` starts as far as the operations so far trim it.
+    /// The start of `log` after the trims among the operations so far.
     fn start_of(&self, log: LogId) -> Offset {
         let start = |step: &Step| match step {
             Step::Trim { log: trimmed, start } if *trimmed == log => Some(*start),
@@ -531,7 +537,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// What [`Log::durable_end`] must be raised to: zero for a buffered frame.
+    /// The least [`Log::durable_end`] after this frame: zero for a buffered frame.
     fn durable_end(self) -> Lsn {
         match self.durability {
             Durability::Durable => self.end,

@@ -1,6 +1,6 @@
-//! How much memory answers hold beside the journal's: every large buffer that a read made is counted once, from when it was made until
-//! the last answer that uses it is sent. Buffers of the journal that an answer keeps are counted by the journal
-//! ([`thalweg_journal::Journal::pinned_bytes`]).
+//! How much memory answers hold beside the journal's: every large buffer that a read made is counted once, from when it
+//! was made until the last answer that uses it is sent. Buffers of the journal that an answer keeps are counted by the
+//! journal ([`thalweg_journal::Journal::pinned_bytes`]).
 
 use crate::read::Chunk;
 use bytes::Bytes;

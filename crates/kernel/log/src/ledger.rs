@@ -5,7 +5,8 @@
 //! the log retained *when it was last counted* ([`crate::shard::Moved`]). For every object in the ledger this holds at
 //! all times:
 //!
-//! > its number is the sum, over its entries, of the bytes that the entry's log retained when that log was last counted.
+//! > its number is the sum, over its entries, of the bytes that the entry's log retained when that log was last
+//! > counted.
 //!
 //! A pass ([`Logs::count`]) takes the logs that have moved, finds in each run the index blocks that hold some of the
 //! changed ranges, adds the differences, and then marks these logs as counted with their present bounds. So a pass
@@ -15,11 +16,12 @@
 //! - A round counts its objects when it names them. It holds [`Counting`] from there to the end of its edit, so no pass
 //!   marks one of its logs as counted in between. A pass reads every run of the root in force, those that came during
 //!   the pass too, before it adds anything.
-//! - [`Counting`] is held over an edit of the root, which waits for the device. The numbers have a short lock of their own ([`Ledger::lock`]),
-//!   under which nothing waits and no other lock is taken: event loops read sums for metrics.
+//! - [`Counting`] is held over an edit of the root, which waits for the device. The numbers have a short lock of their
+//!   own ([`Ledger::lock`]), under which nothing waits and no other lock is taken: event loops read sums for metrics.
 //! - Merges and rewrites leave out content that is dead now or was dead when it was counted: all that they write is
 //!   live by the ledger. No pass runs at the same time (`Pace::upkeep`).
-//! - An object is dropped only after its index was read and held nothing that is live: an error in the ledger could cost space, and no data.
+//! - An object is dropped only after its index was read and held nothing that is live: an error in the ledger could
+//!   cost space, and no data.
 //!
 //! **Objects that are not counted.** The ledger is in memory. After a start it is empty, and passes fill it in the
 //! background, each from a bounded number of index bytes; until then the numbers of the root serve. The same happens if
@@ -81,7 +83,8 @@ impl Ledger {
         Counting(self.counting.lock())
     }
 
-    /// The numbers. The caller holds them for a moment: no device is waited for, and no other lock taken, under this lock.
+    /// The numbers. The caller holds them for a moment: no device is waited for, and no other lock taken, under this
+    /// lock.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock()
     }
@@ -116,16 +119,16 @@ struct MovedLog {
     change: LiveChange,
 }
 
-/// What a pass has made its numbers from.
+/// The source of a pass's numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NumbersFrom {
     /// The whole index of each object.
     Indexes,
-    /// The number before, and what moved logs have changed.
+    /// The earlier number, and the changes of moved logs.
     Differences,
 }
 
-/// What a pass has found of objects; `None` of those that cannot be counted.
+/// Live bytes of the objects that a pass has counted; `None` for objects that cannot be counted.
 type Found = HashMap<ObjectId, Option<u64>>;
 
 impl<A: Attachment> Logs<A> {
@@ -204,7 +207,7 @@ impl<A: Attachment> Logs<A> {
         all
     }
 
-    /// Counts what these logs have changed in the objects of a run that are counted.
+    /// Counts the changes of these logs in the counted objects of a run.
     fn look(&self, run: &Run, moved: &[MovedLog], found: &mut Found) -> Result<(), UpkeepError> {
         for RunObject { meta, .. } in &run.objects {
             let from = moved.partition_point(|moved| moved.change.log < meta.first.0);
@@ -253,7 +256,7 @@ impl<A: Attachment> Logs<A> {
             if !is_whole {
                 damaged.push(id);
             } else if let Some(counted) = counted.filter(|counted| Some(*counted) != live) {
-                tracing::warn!(object = %id, counted, ?live, "the number of live bytes of an object was wrong");
+                tracing::warn!(object = %id, counted, ?live, "the ledger's number of live bytes of an object was wrong");
             }
             found.insert(id, live);
         }
@@ -334,7 +337,8 @@ impl<A: Attachment> Logs<A> {
         noted
     }
 
-    /// Counts objects that a round has made, of these ranges of logs. The round goes on counting until they are in the root.
+    /// Counts objects that a round has made, of these ranges of logs. The round goes on counting until they are in the
+    /// root.
     pub(crate) fn count_made(
         &self,
         _: &Counting<'_>,
@@ -366,7 +370,8 @@ impl<A: Attachment> Logs<A> {
         sealed
     }
 
-    /// Objects whose number in the ledger is not what their index says; and how many are not counted. For tests.
+    /// Objects whose number in the ledger differs from a count of their index, and the number of uncounted objects. For
+    /// tests.
     #[cfg(feature = "faults")]
     pub fn miscounted(&self) -> Result<(Vec<Miscount>, usize), RunError> {
         let _upkeep = self.pace.upkeep.lock();

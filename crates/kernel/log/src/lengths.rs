@@ -1,11 +1,11 @@
 //! The lengths of messages that stand one after the other, run-length coded.
 //!
-//! A list of lengths says where messages begin and end in a piece of a log. Positions here are relative to the start of the
-//! piece; a *boundary* is a position where a message starts or ends, so 0 and [`Lengths::bytes`] are always boundaries. A list
-//! of one message, or of many equal ones, costs no allocation.
+//! A list of lengths says where messages begin and end in a piece of a log. Positions here are relative to the start of
+//! the piece; a *boundary* is a position where a message starts or ends, so 0 and [`Lengths::bytes`] are always
+//! boundaries. A list of one message, or of many equal ones, costs no allocation.
 //!
-//! Form: a varint count of runs, then per run a varint `length << 1 | repeated`, followed, if `repeated`, by a varint of the
-//! number of messages. Runs are canonical: two neighbours never have the same length.
+//! Form: a varint count of runs, then per run a varint `length << 1 | repeated`, followed, if `repeated`, by a varint
+//! of the number of messages. Runs are canonical: two neighbours never have the same length.
 
 use std::ops::Range;
 use thalweg_base::{DecodeError, Decoder, Encoder};
@@ -46,6 +46,7 @@ impl Run {
 }
 
 impl Lengths {
+    /// A list without messages.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -114,11 +115,13 @@ impl Lengths {
         self.count
     }
 
+    /// Whether the list has no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
+    /// The messages as runs of equal lengths, in order.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
         std::iter::once(self.first).filter(|run| run.count > 0).chain(self.rest.iter().copied())
     }
@@ -153,15 +156,15 @@ impl Lengths {
         self.locate(at).map(|found| found.messages)
     }
 
-    /// The end of the `n`-th message after the boundary `from` (`from` itself for 0); `None` if `from` is no boundary or fewer
-    /// than `n` messages follow it.
+    /// The end of the `n`-th message after the boundary `from` (`from` itself for 0); `None` if `from` is no boundary
+    /// or fewer than `n` messages follow it.
     #[must_use]
     pub fn nth_after(&self, from: u64, n: u64) -> Option<u64> {
         let found = self.locate(from).filter(|found| found.inside == 0)?;
         self.end_of(found.messages.checked_add(n)?)
     }
 
-    /// Where the first `n` messages end; `None` if there are fewer.
+    /// The end of the first `n` messages; `None` if there are fewer.
     #[must_use]
     pub fn end_of(&self, mut n: u64) -> Option<u64> {
         let mut end = 0;
@@ -182,7 +185,8 @@ impl Lengths {
         self.is_boundary(at).then(|| (self.slice(0..at), self.slice(at..self.bytes)))
     }
 
-    /// What stands in `range`: a message that it cuts keeps the part inside. `range` is clipped to the list.
+    /// The messages in `range`, which is clipped to the list. A message that crosses an end of `range` keeps the part
+    /// inside.
     #[must_use]
     pub fn slice(&self, range: Range<u64>) -> Self {
         let mut sliced = Self::new();
@@ -202,7 +206,7 @@ impl Lengths {
         sliced
     }
 
-    /// Pushes what `from..to` (from < to) covers of equal messages of `length` bytes.
+    /// Pushes the part of equal messages of `length` bytes that lies in `from..to` (from < to).
     fn push_within(&mut self, length: u32, from: u64, to: u64) {
         let step = u64::from(length);
         let (first, last) = (from.div_ceil(step), to / step);
@@ -234,6 +238,7 @@ impl Lengths {
         Some(Found { messages, inside: 0, length: 0 })
     }
 
+    /// The stored form: `docs/format/log.md`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_varint(self.rest.len() as u64 + u64::from(self.first.count > 0));
         for run in self.runs() {
@@ -282,7 +287,7 @@ impl FromIterator<u32> for Lengths {
     }
 }
 
-/// Where a position falls.
+/// The place of a position among messages.
 struct Found {
     /// Messages that end at or before it.
     messages: u64,

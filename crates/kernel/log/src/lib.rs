@@ -1,12 +1,13 @@
 //! Many named append-only logs multiplexed over one journal.
 //!
-//! No file, descriptor, task or timer per log: a log at rest is one compact record in memory. A transaction on one or many logs is
-//! one journal frame ([`Op`], [`Guard::commit`]). Content stands in the journal until a *round* settles it into a *run*: objects
-//! that hold pieces of many logs, sorted by (log, offset). Runs of like size are merged, so the number of runs per log stays
-//! bounded. The *directory* (names, positions, engine state) is checkpointed in the same rounds, and the manifest names runs and
-//! directory objects, not logs. See `README.md` beside this crate for states, invariants and failure cases.
+//! No file, descriptor, task or timer per log: a log at rest is one compact record in memory. A transaction on one or
+//! many logs is one journal frame ([`Op`], [`Guard::commit`]). Content stands in the journal until a *round* settles it
+//! into a *run*: objects that hold pieces of many logs, sorted by (log, offset). Runs of like size are merged, so the
+//! number of runs per log stays bounded. The *directory* (names, positions, engine state) is checkpointed in the same
+//! rounds, and the manifest names runs and directory objects, not logs. See `README.md` beside this crate for states,
+//! invariants and failure cases.
 //!
-//! This crate knows nothing of protocols: what a log means is its engine's business, kept as an [`Attachment`].
+//! This crate knows nothing of protocols: the meaning of a log is its engine's, in an [`Attachment`].
 
 mod attachment;
 mod check;

@@ -1,4 +1,4 @@
-//! Which logs have content at a damaged place.
+//! The logs that have content at a damaged place.
 
 use crate::attachment::Attachment;
 use crate::damage::Place;
@@ -23,7 +23,7 @@ pub(crate) struct Affected {
     pub(crate) range: Range<Offset>,
 }
 
-/// What lies at a damaged place and is still wanted.
+/// The live content of a damaged place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Located {
     pub(crate) bytes: u64,
@@ -58,7 +58,8 @@ impl<A: Attachment> Logs<A> {
                 };
                 let storage: Arc<dyn thalweg_storage::Storage> = Arc::clone(&self.sealed.storage);
                 let (bytes, keys) = run::keys_at(&storage, &sealed.meta, at);
-                // While a round is under way its run may be in the root before its logs know that their content is settled.
+                // While a round is under way its run may be in the root before its logs know that their content is
+                // settled.
                 let no_round = self.pace.round.try_lock();
                 let mut located = Located { bytes, is_provisional: no_round.is_none(), ..Located::default() };
                 for keys in keys {

@@ -19,11 +19,11 @@ pub(crate) struct Log<A> {
     pub(crate) name: Box<str>,
     /// The earliest position that its own readers may read.
     pub(crate) start: Offset,
-    /// Where the next append goes.
+    /// The position of the next append.
     pub(crate) tail: Offset,
     /// Content below stands in runs, content from here on in `pieces`.
     pub(crate) settled: Offset,
-    /// In order; the first starts at `settled`.
+    /// Content in the journal, in order; the first piece starts at `settled`.
     pub(crate) pieces: VecDeque<Piece>,
     /// Forks or references may need the content below, even if it is before `start`.
     pub(crate) pinned: Offset,
@@ -44,13 +44,13 @@ pub(crate) struct Log<A> {
 }
 
 impl<A: Attachment> Log<A> {
-    /// What acknowledgements promise, if logs that do not say so promise `unsaid`.
+    /// The durability that acknowledgements promise; `unsaid` is that of logs that do not say so themselves.
     pub(crate) fn durability(&self, unsaid: Durability) -> Durability {
         self.attachment.durability().unwrap_or(unsaid)
     }
 
-    /// What a frame that touches it must be: while a durable one is pending, so are those that follow, so that one position says
-    /// what an answer waits for.
+    /// The least durability of a frame that touches the log: while a durable frame is pending, all later ones are
+    /// durable, so that an answer waits for one position.
     pub(crate) fn frame_durability(&self, unsaid: Durability, reached: Reached) -> Durability {
         if self.durable_end > reached.durable { Durability::Durable } else { self.durability(unsaid) }
     }
@@ -67,7 +67,7 @@ impl<A: Attachment> Log<A> {
         self.pieces.get(first).map_or(self.tail, |piece| piece.start)
     }
 
-    /// Where content will be settled up to, once everything in the journal below `floor` is.
+    /// The end of settled content, once everything in the journal below `floor` is settled.
     pub(crate) fn settled_at(&self, floor: Lsn) -> Offset {
         let first = self.pieces.partition_point(|piece| piece.frame.lsn < floor);
         self.pieces.get(first).map_or(self.tail, |piece| piece.start)
@@ -87,7 +87,7 @@ impl<A: Attachment> Log<A> {
         }
     }
 
-    /// Nothing about it is only in memory or only in the journal.
+    /// Whether none of its state is only in memory or only in the journal.
     pub(crate) fn may_rest(&self, durable: Lsn) -> bool {
         !self.dirty && self.pieces.is_empty() && self.changed <= durable && self.attachment.may_rest(durable)
     }

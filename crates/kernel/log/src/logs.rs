@@ -35,7 +35,7 @@ pub(crate) fn shard_of_log(log: LogId) -> usize {
     log.0 as usize % SHARDS
 }
 
-/// What may be tuned. Answers never depend on it, except for `chunk_bytes`, which the first start of a data folder fixes.
+/// Tuning. Answers never depend on it, except for `chunk_bytes`, which the first start of a data folder fixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogsOptions {
     /// A read ends at the first message boundary at or after the next multiple of this many bytes of the log.
@@ -54,14 +54,15 @@ pub struct LogsOptions {
     pub reclaim_every_ms: u64,
     /// How much of the indexes of objects one such pass reads to count those that are not counted yet, in bytes, about.
     pub count_bytes: u64,
-    /// How many logs are remembered whose content died since the pass before; if it is more, all indexes are read. Bounds memory.
+    /// How many logs are remembered whose content died since the pass before; if it is more, all indexes are read.
+    /// Bounds memory.
     pub moved_logs: usize,
-    /// Where lists of objects are kept.
+    /// The bounds of lists of objects.
     pub lists: ListOptions,
     /// Bounded memory for index blocks of sealed data.
     pub index_cache_bytes: u64,
-    /// No id below this one (without the shard's bits) is given out: they may name what another history of this unit wrote. Only
-    /// grows in effect: a lower value than before changes nothing.
+    /// The lowest id to assign (without the shard's bits): lower ones may name logs of another history of this unit.
+    /// Only grows in effect: a lower value than before changes nothing.
     pub ids_from: u64,
     /// How many ids a start, and each round of settling, reserves: so many logs can be made between two rounds.
     pub id_reserve: u64,
@@ -69,7 +70,7 @@ pub struct LogsOptions {
     pub chunk_cache_bytes: u64,
     /// Chunks below this many bytes are not kept: they are as cheap to read as to find.
     pub kept_bytes_min: usize,
-    /// What acknowledgements of logs promise that do not say so themselves.
+    /// The durability of logs whose attachment does not say one.
     pub durability: Durability,
     #[cfg(feature = "faults")]
     pub faults: Faults,
@@ -185,20 +186,23 @@ impl<A: Attachment> Logs<A> {
         self.journal.durable()
     }
 
+    /// The journal's written and durable position.
     pub fn reached(&self) -> Reached {
         self.journal.reached()
     }
 
-    /// What an answer waits for that follows from everything there is now.
+    /// The condition that an answer waits for if it follows from the present state of all logs.
     pub fn when_all(&self) -> Until {
         let (end, durable_end) = (self.journal.end(), self.journal.durable_end());
         if durable_end > self.durable() { Until::Durable(end) } else { Until::Written(end) }
     }
 
+    /// The journal of the unit.
     pub fn journal(&self) -> &Arc<dyn Journal> {
         &self.journal
     }
 
+    /// The options in force.
     pub fn options(&self) -> &LogsOptions {
         &self.options
     }
@@ -209,6 +213,7 @@ impl<A: Attachment> Logs<A> {
         self.low_on_space.store(low, Ordering::Relaxed);
     }
 
+    /// See [`Logs::set_low_on_space`].
     pub fn is_low_on_space(&self) -> bool {
         self.low_on_space.load(Ordering::Relaxed)
     }
@@ -218,6 +223,7 @@ impl<A: Attachment> Logs<A> {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
+    /// Whether there is no log.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -230,13 +236,13 @@ impl<A: Attachment> Logs<A> {
         self.counters.deaths.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Which content a log retains; `None` if the log is gone.
+    /// The content that a log retains; `None` if the log is gone.
     pub(crate) fn retained(&self, log: LogId) -> Option<Retained> {
         self.shards[shard_of_log(log)].lock().retained(log)
     }
 
-    /// Visits logs without waking them: at most `count` slots from `cursor` on. The next cursor, or `None` when all were seen.
-    /// Logs that come or go during a sweep may be missed or seen twice; `f` runs under the shard's lock.
+    /// Visits logs without waking them: at most `count` slots from `cursor` on. The next cursor, or `None` when all
+    /// were seen. Logs that come or go during a sweep may be missed or seen twice; `f` runs under the shard's lock.
     pub fn sweep(&self, cursor: SweepCursor, count: usize, f: &mut dyn FnMut(LogId, &str, &A)) -> Option<SweepCursor> {
         self.sweep_all(cursor, count, &mut |seen| f(seen.id, seen.name, seen.attachment))
     }
@@ -332,22 +338,26 @@ pub struct SweepCursor {
 /// A log as a sweep sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a, A> {
+    /// The log's id.
     pub id: LogId,
+    /// The log's name.
     pub name: &'a str,
     /// The earliest retained position.
     pub start: Offset,
     /// The tail that readers may see.
     pub published: Offset,
-    /// What positions carry there.
+    /// The incarnation that positions carry there.
     pub incarnation: u64,
+    /// The engine's state of the log.
     pub attachment: &'a A,
 }
 
-/// Which acknowledged positions of a unit may have been lost since its last start. Logs that may have lost some get
+/// The acknowledged positions of a unit that may have been lost since its last start. Logs that may have lost some get
 /// another incarnation, so that a position from before is never taken for a position of the new history. Each loss
 /// includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
+    /// No acknowledged position is lost.
     #[default]
     Nothing,
     /// The machine went down: content that was acknowledged as buffered may be lost.
@@ -358,9 +368,10 @@ pub enum Loss {
     Everything,
 }
 
-/// The incarnation that positions of a log carry at `offset`: the id of the log that owns the position or, if that is from before
-/// the loss mark, of the first log after it through which the position was inherited. Where all of these logs are from before the mark,
-/// it is the mark: when the loss happened a name stood for one log, and a log that takes the name afterwards has an id above the mark.
+/// The incarnation that positions of a log carry at `offset`: the id of the log that owns the position or, if that is
+/// from before the loss mark, of the first log after it through which the position was inherited. Where all of these
+/// logs are from before the mark, it is the mark: when the loss happened a name stood for one log, and a log that takes
+/// the name afterwards has an id above the mark.
 pub(crate) fn incarnation(lineage: &[Ancestor], log: LogId, loss_mark: LogId, offset: Offset) -> u64 {
     let mut heirs = lineage.iter().skip_while(|a| offset > a.upto).map(|a| a.id).chain([log]);
     heirs.find(|id| *id >= loss_mark).unwrap_or(loss_mark).0
@@ -378,6 +389,7 @@ fn resting<A: Attachment>(record: &[u8]) -> Result<Resting<'_, A>, thalweg_base:
 /// A read's wish: content of `log` from `from` on, to the end of the chunk that `from` lies in, never past `upto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadFrom {
+    /// The log to read.
     pub log: LogId,
     /// A message boundary.
     pub from: Offset,

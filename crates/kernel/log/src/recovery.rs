@@ -1,10 +1,12 @@
 //! Opening: one directory checkpoint read sequentially, then one journal tail.
 //!
-//! Checkpoints are fuzzy: records are taken while writers go on. Each record says by `changed` which frames it knows already, and
-//! the journal is replayed from the manifest's floor, so a frame may meet a record that is older or newer than itself:
+//! Checkpoints are fuzzy: records are taken while writers go on. Each record says by `changed` which frames it knows
+//! already, and the journal is replayed from the manifest's floor, so a frame may meet a record that is older or newer
+//! than itself:
 //!
 //! - a record newer than the frame keeps its state; an append only adds its piece, if the piece is not settled;
-//! - a log that is not there although the frame writes to it was deleted later: its `Delete` must follow in the journal.
+//! - a log that is not there although the frame writes to it was deleted later: its `Delete` must follow in the
+//!   journal.
 
 use crate::attachment::Attachment;
 use crate::chunk_cache::ChunkCache;
@@ -37,13 +39,15 @@ use thalweg_unit::{IndexId, Replay, Unit};
 ///
 /// Logs open in steps, so that other indexes of the unit can open beside them:
 ///
-/// 1. [`Logs::load`] reads the section and the directory. The caller then acquires the unit: from there on no earlier owner commits
-///    anything.
-/// 2. [`Loaded::replay_on`] puts the section in force. The caller opens the journal within the bounds of the unit, and passes every frame
-///    to [`Unit::replay`], which gives the part of logs to [`Replaying`].
-/// 3. [`Replaying::finish`] makes the logs, and [`Unit::start`] commits the root and only then removes the objects that no root names.
+/// 1. [`Logs::load`] reads the section and the directory. The caller then acquires the unit: from there on no earlier
+///    owner commits anything.
+/// 2. [`Loaded::replay_on`] puts the section in force. The caller opens the journal within the bounds of the unit, and
+///    passes every frame to [`Unit::replay`], which gives the part of logs to [`Replaying`].
+/// 3. [`Replaying::finish`] makes the logs, and [`Unit::start`] commits the root and only then removes the objects that
+///    no root names.
 ///
-/// An opening that ends before the last step has removed nothing. [`Logs::begin`] takes the same steps for logs that are alone.
+/// An opening that ends before the last step has removed nothing. [`Logs::begin`] takes the same steps for logs that
+/// are alone.
 pub struct Loaded<A: Attachment> {
     options: LogsOptions,
     root: Root,
@@ -78,7 +82,8 @@ pub fn decode_root(body: &[u8]) -> Result<thalweg_unit::Root, DecodeError> {
 }
 
 impl<A: Attachment> Logs<A> {
-    /// Reads everything of the logs that comes before the journal. `loss` says what may have been lost since the last start.
+    /// Reads the state of the logs below the journal: section, lists and directory. `loss` says which frames the
+    /// machine may have lost since the last start.
     pub fn load(options: LogsOptions, unit: &mut thalweg_unit::Opening, loss: Loss) -> Result<Loaded<A>, OpenError> {
         let new = Root { floor: unit.floor(), ..Root::new(options.chunk_bytes) };
         let mut root = unit.section::<Root>()?.unwrap_or(new);
@@ -98,7 +103,8 @@ impl<A: Attachment> Logs<A> {
         };
         tables.load(&root, unit.storage())?;
         let next_id = root.id_ceiling.max(options.ids_from);
-        // Each start skips what the one before it reserved: an id that was given out, but lost before it was durable, stays unused.
+        // Each start skips the ids that the one before it reserved: an id that was assigned, and lost before it was
+        // durable, stays unused.
         root.id_ceiling = next_id + options.id_reserve;
         root.loss.raise(loss, LogId(next_id << SHARDS.trailing_zeros()));
         let options = LogsOptions { chunk_bytes: root.chunk_bytes, ..options };
@@ -142,13 +148,14 @@ impl<A: Attachment> Loaded<A> {
 }
 
 impl<A: Attachment> Alone<A> {
-    /// What the root knows of the journal: where it must begin, and how far it was durable.
+    /// The root's bounds of the journal: where it must begin, and how far it was durable.
     #[must_use]
     pub fn bounds(&self) -> Bounds {
         self.unit.bounds()
     }
 
-    /// The owner's epoch: the term that its journal is opened in, so that an append of an earlier owner fails as its commit does.
+    /// The owner's epoch: the term that its journal is opened in, so that an append of an earlier owner fails as its
+    /// commit does.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.unit.epoch()
@@ -223,8 +230,9 @@ struct Tables<A> {
     touched: Vec<LogId>,
 }
 
-/// Does the log's state include the frame already? A frame in replay sets `changed` to its position + 1, and to + 2 when it is
-/// done; what the log learnt live, or from a replay before, is further. Every frame is longer than that.
+/// Does the log's state include the frame already? A frame in replay sets `changed` to its position + 1, and to + 2
+/// when it is done; a log that has applied later frames, live or in an earlier replay, is further. Every frame is
+/// longer than that.
 fn knows<A>(log: &Log<A>, at: FrameRef) -> bool {
     log.changed > at.lsn.plus(1)
 }
@@ -387,7 +395,7 @@ impl<A: Attachment> Tables<A> {
         Ok(())
     }
 
-    /// What must hold once every frame was seen.
+    /// Checks the state after the last frame.
     fn finish(&mut self) -> Result<(), OpenError> {
         if let Some(log) = self.missed.iter().min() {
             return Err(OpenError::Directory(format!("frames write to log {log}, which is not there")));

@@ -14,12 +14,12 @@ use thalweg_unit::{self as unit, Claim, IndexId, Section, Stored};
 /// The version of the section. Version 1 listed every object of every run.
 const VERSION: u8 = 2;
 const WITHOUT_LISTS: u8 = 1;
-/// Roots that held nothing but logs, the oldest first: without marks by kind, as logs did not say what they promise; without the
-/// journal's term; with both.
+/// Earlier roots, which held nothing but logs, the oldest first: without marks by kind, as logs did not say their
+/// durability; without the journal's term; with both.
 const ROOT_VERSIONS: std::ops::RangeInclusive<u8> = 1..=3;
 
 /// Incarnations below a mark may have lost positions. Each mark is of a set of logs that contains the next: `all` of
-/// every log; `unsaid` of logs that are buffered or do not say what they promise; `buffered` of logs that say they are
+/// every log; `unsaid` of logs that are buffered or do not say their durability; `buffered` of logs that say they are
 /// buffered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LossMarks {
@@ -84,9 +84,10 @@ impl RunObject {
 pub(crate) struct Run {
     /// Unique and growing; runs are ordered by time, and merging keeps the newest one's id.
     pub(crate) id: u64,
-    /// In the order of their keys.
+    /// The objects in the order of their keys.
     pub(crate) objects: Vec<RunObject>,
-    /// What list objects have of them, in the same order: the root holds only how `objects` differs from that.
+    /// The pages that hold them in list objects, in the same order: the root holds only the difference of `objects` to
+    /// these.
     pub(crate) pages: Vec<Page>,
     /// The run as the root has it, until its list objects are read: [`Root::read_lists`].
     pub(crate) unread: Option<Form>,

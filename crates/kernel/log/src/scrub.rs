@@ -25,7 +25,9 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{what} could not be checked: {cause}")]
 pub struct Unchecked {
+    /// The file or object.
     pub what: String,
+    /// The device's error.
     pub cause: String,
 }
 
@@ -66,8 +68,8 @@ impl<A: Attachment> Logs<A> {
         stats.object_bytes + self.journal.end().since(self.journal.oldest())
     }
 
-    /// The next step of a pass: how many bytes it has read, `None` at the end. Waits for the device. After an error the pass goes on with
-    /// what follows.
+    /// The next step of a pass: how many bytes it has read, `None` at the end. Waits for the device. After an error the
+    /// pass continues behind the damage.
     pub fn scrub(&self, scrub: &mut Scrub) -> Result<Option<u64>, Unchecked> {
         let Some(objects) = &mut scrub.objects else {
             self.damage.doubt_all();

@@ -3,8 +3,8 @@
 //! A round, with `floor` the journal position that it moves the floor to:
 //!
 //! 1. `floor` is durable, and at most about `settle_bytes` past the old one.
-//! 2. Under short locks: the records of logs that changed, the pieces that stand below `floor`, then the tombstones of logs that were
-//!    deleted. Writers go on between.
+//! 2. Under short locks: the records of logs that changed, the pieces that stand below `floor`, then the tombstones of
+//!    logs that were deleted. Writers go on between.
 //! 3. The pieces are read in journal order and written in (log, offset) order.
 //! 4. The round waits until everything that the journal had accepted by the end of step 2 is durable: the directory
 //!    must never be ahead of the journal. That is more than the records say. A log that was deleted during step 2 may
@@ -16,8 +16,8 @@
 //! 6. Under short locks: the settled pieces are dropped, logs without any come to rest. The unit trims the frames that
 //!    no index needs.
 //!
-//! While an object of the directory is known to be damaged a round is due at once, step 2 takes the records of all logs, and in step 5 they
-//! replace all of the directory.
+//! While an object of the directory is known to be damaged a round is due at once, step 2 takes the records of all
+//! logs, and in step 5 they replace all of the directory.
 
 use crate::attachment::Attachment;
 use crate::checkpoint::{self, Records};
@@ -42,7 +42,8 @@ const LOGS_PER_LOCK: usize = 256;
 /// Bytes of frames fetched from the journal in one go.
 const FETCH_BYTES: usize = 8 << 20;
 
-/// Frames of this size that one log has are fetched when they are written, so that a round does not hold all of them in memory.
+/// Frames of this size that one log has are fetched when they are written, so that a round does not hold all of them in
+/// memory.
 const LARGE_BYTES: u32 = 64 << 10;
 
 /// How often logs are put to rest that a lookup has woken and nothing has changed.
@@ -57,7 +58,7 @@ pub enum When {
     Now,
 }
 
-/// What a round took up, shard by shard.
+/// The logs and pieces that a round took up, shard by shard.
 #[derive(Default)]
 struct Taken {
     /// The lists of active slots, to be given back.
@@ -90,7 +91,7 @@ impl<A: Attachment> Logs<A> {
         done.map(|()| true)
     }
 
-    /// Where the next floor is to be, if a round is due.
+    /// The next floor, if a round is due.
     fn due(&self, now: Millis, when: When) -> Option<Lsn> {
         let (old, durable) = (self.sealed.root().floor, self.durable());
         if self.is_directory_damaged() {
@@ -174,7 +175,8 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// The fault that a round had: tombstones are taken before the logs, and a delete in between is neither seen nor waited for.
+    /// The fault that a round had: tombstones are taken before the logs, and a delete in between is neither seen nor
+    /// waited for.
     fn planted_tombstones(&self, shard: &Mutex<Shard<A>>, taken: &mut Taken) -> Vec<LogId> {
         if !self.options.faults().round_misses_deletes() {
             return Vec::new();
@@ -360,7 +362,7 @@ impl ToSettle {
     }
 }
 
-/// Which range of each log a round settles, in the order of logs.
+/// The range of each log that a round settles, in the order of logs.
 type Ranges = Vec<(LogId, Range<Offset>)>;
 
 /// Adds an extent, which comes after those before it in the order of keys.

@@ -1,7 +1,8 @@
 //! One shard of the table of logs: slots, and two indexes into them.
 //!
-//! A log is *awake* while something about it is in memory only or in the journal only, and *at rest* otherwise: then one compact
-//! record is all there is of it. Both indexes hold slot numbers, not keys, so a log at rest costs its record and about 40 bytes.
+//! A log is *awake* while something about it is in memory only or in the journal only, and *at rest* otherwise: then
+//! one compact record is all there is of it. Both indexes hold slot numbers, not keys, so a log at rest costs its
+//! record and about 40 bytes.
 
 use crate::attachment::Attachment;
 use crate::log::{Head, Log, record_name};
@@ -66,7 +67,7 @@ pub(crate) struct Shard<A> {
 /// Logs of a shard that retain other content than when live bytes were counted: bounded, since any number may be
 /// deleted at once.
 pub(crate) struct Moved {
-    /// What each retained when it was counted.
+    /// The content that each log retained at the last count.
     before: HashMap<LogId, Retained>,
     max: usize,
     /// More logs moved than `max`: every object must be counted again.
@@ -83,7 +84,7 @@ impl Moved {
         *self = Self::new(self.max);
     }
 
-    /// Notes that what a log retains is about to change, or has just changed, from `before`.
+    /// Notes that a log's retained content is about to change, or has just changed, from `before`.
     fn note(&mut self, log: LogId, before: Retained) {
         if self.is_lost {
             return;
@@ -191,7 +192,7 @@ impl<A: Attachment> Shard<A> {
         }
     }
 
-    /// Which content a log retains, without waking it; `None` if there is no such log.
+    /// The content that a log retains, without waking it; `None` if there is no such log.
     pub(crate) fn retained(&self, id: LogId) -> Option<Retained> {
         match &self.slots[self.slot_of(id)? as usize] {
             Slot::Vacant => None,
@@ -245,12 +246,12 @@ impl<A: Attachment> Shard<A> {
         }
     }
 
-    /// What a log retained when live bytes were counted, if that has changed since, else what it retains now.
+    /// The content that a log retained at the last count of live bytes.
     pub(crate) fn counted_retained(&self, id: LogId) -> Option<Retained> {
         self.moved.before.get(&id).copied().or_else(|| self.retained(id))
     }
 
-    /// Notes a change of what a log retains, if that is no longer `before`; whether it was one.
+    /// Notes a change of a log's retained content, if that differs from `before`; returns whether it does.
     pub(crate) fn note_moved(&mut self, id: LogId, before: Option<Retained>) -> bool {
         let now = self.retained(id).map(Retained::unwanted);
         let Some(before) = before.filter(|before| Some(before.unwanted()) != now) else { return false };

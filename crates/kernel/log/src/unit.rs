@@ -9,16 +9,20 @@ use thalweg_journal::{FileJournal, OpenError as JournalError, Options};
 use thalweg_manifest::FileManifest;
 use thalweg_storage::FileStorage;
 
-/// What an engine stands on. The parts outlive each other: each is shared by whatever works with it.
+/// The kernel unit of an engine, with its parts. Every user of a part shares it, so no part depends on the life of
+/// another.
 pub struct FileUnit<A: Attachment> {
+    /// The data folder's files.
     pub disk: Arc<dyn Disk>,
+    /// The unit's journal.
     pub journal: Arc<FileJournal>,
+    /// The logs, the unit's only index.
     pub logs: Arc<Logs<A>>,
 }
 
-/// Where the objects lie in a unit's folder.
+/// The folder of objects in a unit's folder.
 pub const OBJECTS: &str = "objects";
-/// Where the manifest lies in it.
+/// The manifest's file in a unit's folder.
 pub const MANIFEST: &str = "manifest/root";
 
 impl<A: Attachment> FileUnit<A> {
@@ -26,7 +30,8 @@ impl<A: Attachment> FileUnit<A> {
     pub fn open(disk: Arc<dyn Disk>, journal: Options, logs: LogsOptions, loss: Loss) -> Result<Self, UnitError> {
         let storage = FileStorage::open(Arc::clone(&disk), OBJECTS).map_err(UnitError::Objects)?;
         let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST, journal.salt).map_err(UnitError::Manifest)?;
-        // Journals from before owners had epochs, and those of openings that ended early, may have larger terms than the root.
+        // Journals from before owners had epochs, and those of openings that ended early, may have larger terms than
+        // the root.
         let newest_term = FileJournal::newest_term(disk.as_ref()).map_err(UnitError::Journal)?;
         let opening = Logs::begin_above(newest_term, logs, Arc::new(storage), Arc::new(manifest), loss);
         let mut opening = opening.map_err(UnitError::Logs)?;

@@ -1,7 +1,7 @@
 //! Background work besides settling: merging runs, and reclaiming the space of dead data.
 //!
-//! Plans are pure functions ([`crate::run::plan`]); the work reads immutable objects and ends in one edit of the root. Killed at
-//! any moment it leaves objects that no root names, which the next start removes.
+//! Plans are pure functions ([`crate::run::plan`]); the work reads immutable objects and ends in one edit of the root.
+//! Killed at any moment it leaves objects that no root names, which the next start removes.
 
 use crate::attachment::Attachment;
 use crate::directory::DirectoryError;
@@ -21,16 +21,22 @@ use thalweg_unit::sync::Mutex;
 use thalweg_unit::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 
+/// Why a round, a merge or a pass failed. Its edit counts as not made, and the job tries again.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UpkeepError {
+    /// An object of a run cannot be read or written.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// A directory object cannot be read or written.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
+    /// The manifest refused or failed.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// The journal cannot become durable.
     #[error(transparent)]
     Journal(#[from] WaitError),
+    /// Journal frames cannot be read.
     #[error("journal frames cannot be read, so they are not settled: {0}")]
     Read(String),
 }
@@ -49,16 +55,16 @@ impl UpkeepError {
     }
 }
 
-/// Where background work stands. Each part has a lock of its own, and the turn of one job changes it.
+/// The state of background work. Each part has a lock of its own, and the turn of one job changes it.
 #[derive(Default)]
 pub(crate) struct Pace {
     /// When the oldest unsettled frame was first seen, and where the floor was.
     pub(crate) unsettled_since: Mutex<Option<(Lsn, Millis)>>,
-    /// One round at a time: a second would move the floor past what the first has taken up.
+    /// One round at a time: a second one would move the floor past pieces that the first has taken up.
     pub(crate) round: Mutex<()>,
     pub(crate) rested: Mutex<Millis>,
     reclaim: Mutex<Reclaim>,
-    /// Held by what replaces objects or counts them: a merge, a pass of reclaiming.
+    /// Held by jobs that replace objects or count them: a merge, a pass of reclaiming.
     pub(crate) upkeep: Mutex<()>,
     pub(crate) settled_bytes: AtomicU64,
     pub(crate) merged_bytes: AtomicU64,
@@ -88,21 +94,29 @@ struct Reclaim {
 /// Numbers for metrics: how settling keeps up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogsStats {
+    /// Number of logs.
     pub logs: u64,
     /// Payload bytes that were appended since the start.
     pub appended_bytes: u64,
-    /// Bytes of objects written by settling, by merging and rewriting, and for the directory, since the start.
+    /// Bytes of objects written by settling, since the start.
     pub settled_bytes: u64,
+    /// Bytes of objects written by merging and rewriting, since the start.
     pub merged_bytes: u64,
+    /// Bytes of directory objects written since the start.
     pub directory_bytes: u64,
+    /// Rounds of settling since the start.
     pub rounds: u64,
+    /// Merges since the start.
     pub merges: u64,
     /// Runs there are: no log's content is spread over more.
     pub runs: u64,
+    /// Objects that the root names: of runs, of lists and of the directory.
     pub objects: u64,
-    /// Bytes of all objects, and how many of their data are still wanted as last counted.
+    /// Bytes of all objects.
     pub object_bytes: u64,
+    /// Bytes of data in objects of runs.
     pub data_bytes: u64,
+    /// Of these, bytes that were live at the last count.
     pub live_bytes: u64,
     /// Durable bytes in the journal that are not settled yet.
     pub lag_bytes: u64,
@@ -111,6 +125,7 @@ pub struct LogsStats {
 }
 
 impl<A: Attachment> Logs<A> {
+    /// Figures of now.
     pub fn stats(&self) -> LogsStats {
         let (root, pace) = (self.sealed.root(), &self.pace);
         let sealed = || root.runs.iter().flat_map(|run| &run.objects);
@@ -205,8 +220,8 @@ impl<A: Attachment> Logs<A> {
         Ok((built, stats.copied_bytes))
     }
 
-    /// Waits until every death that was seen so far is durable: a crash must not bring a log back whose content is gone. Not while the
-    /// journal has no space: the thread that waits here is the one that frees some.
+    /// Waits until every death that was seen so far is durable: a crash must not bring a log back whose content is
+    /// gone. Not while the journal has no space: the thread that waits here is the one that frees some.
     pub(crate) fn deaths_are_durable(&self) -> Result<(), WaitError> {
         if self.options.faults().merge_ignores_undurable_deaths() {
             return Ok(());
@@ -306,7 +321,7 @@ impl<A: Attachment> Logs<A> {
             Some(0) => Ok(true),
             Some(live) => {
                 let id = object.meta.id;
-                tracing::warn!(object = %id, live, "an object was counted as dead, and is not: it is kept and counted once more");
+                tracing::warn!(object = %id, live, "the ledger counted a live object as dead: the object is kept and counted again");
                 self.ledger.forget(id);
                 Ok(false)
             }

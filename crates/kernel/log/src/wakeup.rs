@@ -1,5 +1,5 @@
 //! When background work of logs has its next wake-up, so that no thread polls: at a journal position, after a time, or
-//! when it is told.
+//! when it is woken.
 
 use crate::attachment::Attachment;
 use crate::logs::Logs;
@@ -83,9 +83,9 @@ impl<A: Attachment> Logs<A> {
         self.pace.merged_bytes.load(Ordering::Relaxed)
     }
 
-    /// `tell` is called when a log has woken, if none had since the last call of [`Logs::next_round`]: [`Logs::settle`] puts it to rest
-    /// again. It is also called when the directory is found to be damaged. A shard may be locked then, so `tell` must neither block nor
-    /// call the logs. Only the first call of this counts.
+    /// `tell` is called when a log has woken, if none had since the last call of [`Logs::next_round`]: [`Logs::settle`]
+    /// puts it to rest again. It is also called when the directory is found to be damaged. A shard may be locked then,
+    /// so `tell` must neither block nor call the logs. Only the first call of this counts.
     pub fn on_awake(&self, tell: impl Fn() + Send + Sync + 'static) {
         let _ = self.awakened.tell.set(Box::new(tell));
     }

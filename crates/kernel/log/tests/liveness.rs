@@ -1,4 +1,4 @@
-//! What keeping live bytes promises: the cost of freeing is that of what died, and nothing that died is forgotten.
+//! The promises of the ledger: freeing costs in proportion to dead content, and no dead content is forgotten.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! What many logs over one journal promise.
+//! The promises of many logs over one journal.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

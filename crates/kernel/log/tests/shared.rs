@@ -1,5 +1,5 @@
-//! Two indexes on one unit: logs, and counters that are there for this test. They share the journal, its syncs, the storage and the root;
-//! each settles at its own pace.
+//! Two indexes on one unit: logs, and counters that are there for this test. They share the journal, its syncs, the
+//! storage and the root; each settles at its own pace.
 //!
 //! `SEED=n` replays one history, `SEEDS=n` says how many are run.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -355,7 +355,7 @@ fn an_index_that_joins_a_unit_begins_where_its_journal_does() {
     assert_eq!(open(&disk, 4).counters.values(), Values::from([("counter".into(), 2)]));
     // A program that does not know the counters leaves the unit as it is.
     let refused = alone(5).err().unwrap();
-    assert!(refused.contains("not known here (number 200)"), "{refused}");
+    assert!(refused.contains("an unknown index (number 200)"), "{refused}");
     assert_eq!(open(&disk, 6).counters.values(), Values::from([("counter".into(), 2)]));
 }
 
@@ -369,7 +369,7 @@ fn a_frame_of_an_index_that_is_not_known_keeps_the_unit_closed() {
         shared.sync().unwrap();
     }
     let refused = Shared::open(&disk, 2, Faults::default()).err().unwrap();
-    assert!(refused.contains("an index that is not known here (number 7)"), "{refused}");
+    assert!(refused.contains("an unknown index (number 7)"), "{refused}");
     // A caller that passes over the refusal cannot start the unit.
     let storage = Arc::new(FileStorage::open(Arc::clone(&disk), OBJECTS).unwrap());
     let manifest = Arc::new(FileManifest::open(Arc::clone(&disk), MANIFEST, 3).unwrap());

@@ -29,8 +29,8 @@ struct Writer {
 }
 
 impl FileManifest {
-    /// The root at `path`. A root that cannot be read is refused here already. The first body that is written carries `nonce`, and
-    /// each later one the number after; two owners should start far apart, at random.
+    /// The root at `path`. A root that cannot be read is refused here already. The first body that is written carries
+    /// `nonce`, and each later one the number after; two owners should start far apart, at random.
     pub fn open(disk: Arc<dyn Disk>, path: &str, nonce: u64) -> Result<Self, ManifestError> {
         let writer = Mutex::new(Writer { nonce, confirmed: false, known: None });
         let manifest = Self { disk, path: path.to_owned(), writer };

@@ -12,6 +12,7 @@ pub struct MemoryManifest {
 }
 
 impl MemoryManifest {
+    /// A manifest without a root.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

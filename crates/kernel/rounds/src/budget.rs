@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-/// No turn waits longer for those before it: the budget is one for all units, and one turn may merge any number of bytes.
+/// No turn waits longer for those before it: the budget is one for all units, and one turn may merge any number of
+/// bytes.
 const DEBT_MAX: Duration = Duration::from_secs(5);
 
-/// What turns have read and written is paid for at a fixed rate; the next turn may begin when all of it is, or
-/// [`DEBT_MAX`] after the last one.
+/// Turns pay for the bytes that they have read and written, at a fixed rate. The next turn may begin once all are paid,
+/// or [`DEBT_MAX`] after the last one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Budget {
     /// Bytes per second; zero: no limit.

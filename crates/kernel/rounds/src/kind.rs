@@ -5,7 +5,8 @@
 pub enum Kind {
     /// Segments made ahead for a journal, and trimmed ones made blank: a batch that finds none waits.
     Segments,
-    /// Rounds of settling, and making space on a full disk: writers are refused when the journal is at its bound, or the disk full.
+    /// Rounds of settling, and making space on a full disk: writers are refused when the journal is at its bound, or
+    /// the disk full.
     Settle,
     /// Merging and reclaiming while there is space.
     Merge,
@@ -14,6 +15,7 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds, in the order of [`crate::Stats::kinds`].
     pub const ALL: [Self; 4] = [Self::Segments, Self::Settle, Self::Merge, Self::Scrub];
 
     /// The value of the label `kind` of its metrics.
@@ -48,6 +50,7 @@ const LONG: usize = 2;
 pub struct Behind(u16);
 
 impl Behind {
+    /// Nothing has gathered.
     pub const ZERO: Self = Self(0);
     /// At its bound, or beyond.
     pub const BOUND: Self = Self(Self::MAX);

@@ -4,8 +4,8 @@
 //! when the job wants the next one: at once, after some time, or when the job is *nudged*, which is the duty of the
 //! code that makes work for it. So a unit in which nothing happens costs no turn, no timer and no wake-up of a thread.
 //!
-//! [`Plan`] decides which job has the next turn. It has no clock, thread or lock: time is a parameter, so that a seed replays a schedule.
-//! [`Rounds`] has the threads, and takes the turns.
+//! [`Plan`] decides which job has the next turn. It has no clock, thread or lock: time is a parameter, so that a seed
+//! replays a schedule. [`Rounds`] has the threads, and takes the turns.
 //!
 //! Rules, in the order in which they count:
 //!
@@ -18,10 +18,10 @@
 //!    or five seconds after the last of them. A job that is at least half way to its bound ([`Behind`]) does not wait
 //!    for the budget, and the bytes that its turn reads and writes are not charged, so that they delay no other job.
 //!    Settling neither waits nor is charged.
-//! 3. *Turns are fair.* In a class, the job has the next turn whose wait, times its weight, is the longest. The weight goes from 1 to
-//!    [`WEIGHT_MAX`] with how far behind the job is. A job that always has work waits again from the end of its turn on. So while `n`
-//!    jobs are due whose turns last `d`, none waits longer than `2 × (WEIGHT_MAX + 1) × n × d`: in the second half of a wait, each other
-//!    job has at most `WEIGHT_MAX + 1` turns.
+//! 3. *Turns are fair.* In a class, the job has the next turn whose wait, times its weight, is the longest. The weight
+//!    goes from 1 to [`WEIGHT_MAX`] with how far behind the job is. A job that always has work waits again from the end
+//!    of its turn on. So while `n` jobs are due whose turns last `d`, none waits longer than `2 × (WEIGHT_MAX + 1) × n
+//!    × d`: in the second half of a wait, each other job has at most `WEIGHT_MAX + 1` turns.
 //! 4. *Errors hold up no other job.* A job whose turn failed rests, twice as long after each failure, up to 30 s.
 //!    Settling rests 2 s at most, and segments 1 s: writers wait for them.
 

@@ -1,5 +1,5 @@
-//! Which job has the next turn: a function of what jobs have said and of the time, which is a parameter. See the crate's page for the
-//! rules.
+//! The choice of the job that has the next turn: a function of the jobs' announcements and of the time, both
+//! parameters. See the crate's page for the rules.
 
 use crate::budget::Budget;
 use crate::kind::{Behind, CLASSES, Kind};
@@ -16,11 +16,12 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 /// How long settling rests after many failures: less, because writers are refused until it works.
 const RETRY_SETTLE_MAX: Duration = Duration::from_secs(2);
 
+/// Parameters of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// How many turns are taken at the same time. At least [`THREADS_MIN`].
     pub threads: usize,
-    /// What long work may read and write in a second, in bytes; zero: no limit.
+    /// The bytes that long work may read and write per second; zero: no limit.
     pub bytes_per_second: u64,
 }
 
@@ -41,13 +42,16 @@ pub enum Next {
     Now,
     /// After this time, or when it is nudged.
     In(Duration),
+    /// When it is nudged.
     WhenNudged,
 }
 
-/// What a turn has done.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
+    /// When the job wants its next turn.
     pub next: Next,
+    /// How full the thing is that the job empties.
     pub behind: Behind,
     /// The bytes that the turn has read from and written to devices, as far as they count against the budget of long
     /// work.
@@ -55,33 +59,37 @@ pub struct Done {
 }
 
 impl Done {
-    /// Nothing is to do until the job is nudged.
+    /// A job without work until it is nudged.
     pub const IDLE: Self = Self::then(Next::WhenNudged);
 
+    /// A turn that was free for the budget, with nothing behind.
     #[must_use]
     pub const fn then(next: Next) -> Self {
         Self { next, behind: Behind::ZERO, bytes: 0 }
     }
 }
 
-/// What a thread is to do.
+/// The next action of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
     /// Take this turn, and tell [`Plan::done`].
     Run(JobId),
-    /// Nothing before this time, if it is known, or before something changes.
+    /// Wait until this time, if it is known, or until something changes.
     Wait(Option<Duration>),
 }
 
 /// Figures of one kind since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindStats {
+    /// Turns taken, failed ones included.
     pub turns: u64,
+    /// Turns that ended with an error.
     pub failed: u64,
     /// Time spent in turns.
     pub busy: Duration,
     /// Time that turns were due before they began.
     pub waited: Duration,
+    /// Bytes that turns have read from and written to devices, as far as they count against the budget.
     pub bytes: u64,
     /// Jobs that are due now and have no thread.
     pub due: u64,
@@ -115,7 +123,7 @@ struct Job {
     failures: u32,
     /// The end of its last turn.
     served: Duration,
-    /// It goes with the end of its turn.
+    /// The job is removed at the end of its turn.
     leaves: bool,
 }
 
@@ -125,7 +133,7 @@ pub struct Plan {
     options: Options,
     jobs: BTreeMap<JobId, Job>,
     next_id: u64,
-    /// By class.
+    /// Due jobs by class.
     due: [BTreeSet<JobId>; CLASSES],
     running: [usize; CLASSES],
     timers: BTreeSet<(Duration, JobId)>,
@@ -135,6 +143,7 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A plan without jobs.
     #[must_use]
     pub fn new(options: Options) -> Self {
         let options = Options { threads: options.threads.max(THREADS_MIN), ..options };
@@ -150,12 +159,13 @@ impl Plan {
         }
     }
 
+    /// The options in force.
     #[must_use]
     pub fn options(&self) -> Options {
         self.options
     }
 
-    /// Adds a job. It is due at once: its first turn looks what there is to do.
+    /// Adds a job. The job is due at once: its first turn finds out how much work there is.
     pub fn add(&mut self, kind: Kind, now: Duration) -> JobId {
         let id = JobId(self.next_id);
         self.next_id += 1;
@@ -212,7 +222,7 @@ impl Plan {
         !self.timers.is_empty() || self.due.iter().any(|due| !due.is_empty())
     }
 
-    /// What a thread that is free is to do.
+    /// The next action of an idle thread.
     pub fn next(&mut self, now: Duration) -> Pick {
         while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, id));
@@ -326,7 +336,8 @@ impl Plan {
     }
 }
 
-/// How long a job rests after one more failure than `before`. A journal without a segment is tried again each second: appends wait for it.
+/// How long a job rests after one more failure than `before`. A journal without a segment is tried again each second:
+/// appends wait for it.
 fn retry_after(kind: Kind, before: u32) -> Duration {
     let max = match kind {
         Kind::Segments => RETRY_FIRST,

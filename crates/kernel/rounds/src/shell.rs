@@ -51,7 +51,7 @@ struct Owned {
 pub struct Handle {
     shared: Arc<Shared>,
     id: JobId,
-    /// It is due already, for all that the nudging know.
+    /// Whether nudges take the job for due already.
     nudged: Arc<AtomicBool>,
 }
 
@@ -62,6 +62,7 @@ pub struct Stats {
     pub kinds: [KindStats; Kind::ALL.len()],
     /// How often a waiting thread woke up and searched for work.
     pub wakes: u64,
+    /// Threads that take turns.
     pub threads: usize,
 }
 
@@ -98,6 +99,7 @@ impl Rounds {
         Handle { shared: Arc::clone(&self.shared), id, nudged }
     }
 
+    /// Figures since the start.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let state = self.shared.state.lock();
@@ -113,14 +115,14 @@ impl Rounds {
                 tracing::error!("a thread of background work panicked");
             }
         }
-        // What the jobs hold of their units is let go.
+        // Drops the jobs' references to their units.
         let work = std::mem::take(&mut self.shared.state.lock().work);
         drop(work);
     }
 }
 
 impl Handle {
-    /// There is work for the job. Cheap while it is due already; never waits for a turn.
+    /// Nudges the job: it has work. Cheap while the job is due already; never waits for a turn.
     pub fn nudge(&self) {
         if !self.nudged.swap(true, Ordering::AcqRel) {
             self.wake(None);
@@ -175,7 +177,7 @@ impl Shared {
             self.changed.notify_one();
         }
         let taken = state.work.get_mut(&id).and_then(|owned| {
-            // From here on what happens wants another turn.
+            // An event from here on needs another turn.
             owned.nudged.store(false, Ordering::Release);
             Some((owned.work.take()?, Arc::clone(&owned.unit), owned.kind))
         });

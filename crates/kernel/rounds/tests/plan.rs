@@ -1,4 +1,5 @@
-//! What the plan promises, with a clock that the tests move. `SEED=n` replays one schedule, `SEEDS=n` says how many are run.
+//! The promises of the plan, with a clock that the tests move. `SEED=n` replays one schedule, `SEEDS=n` says how many
+//! are run.
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
 use oorandom::Rand32;
@@ -219,7 +220,8 @@ fn a_job_that_is_taken_away_has_no_turn_any_more() {
     assert_eq!(plan.next(ms(100_000)), Pick::Wait(None));
 }
 
-/// Turns of one class on the threads that it has, of jobs that always have work, that now and then have some, and that seldom do.
+/// Turns of one class on the threads that it has, of jobs that always have work, that now and then have some, and that
+/// seldom do.
 struct World {
     plan: Plan,
     random: Rand32,

@@ -42,7 +42,7 @@ enum State {
 }
 
 impl FileStorage {
-    /// Takes over the folder `dir` of `disk`, and removes what an earlier run left unfinished.
+    /// Takes over the folder `dir` of `disk`, and removes unfinished files of an earlier run.
     pub fn open(disk: Arc<dyn Disk>, dir: &str) -> Result<Self, StorageError> {
         Self::with_open_files(disk, dir, OPEN_FILES_MAX)
     }
@@ -250,7 +250,7 @@ struct Writer {
     file: Option<Arc<dyn File>>,
     /// Written by the caller, not yet to the file.
     gathered: Vec<u8>,
-    /// Where `gathered` will stand.
+    /// The place of `gathered` in the file.
     at: u64,
     /// Written to the file since its last sync.
     unsynced: u64,
@@ -260,7 +260,7 @@ struct Writer {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Open,
-    /// A write or sync failed: what the file holds is unknown, and it will not become an object.
+    /// A write or sync failed: the file's content is unknown, and it will not become an object.
     Failed,
     Finished,
 }
@@ -333,7 +333,7 @@ impl ObjectWriter for Writer {
         let shared = Arc::clone(&self.shared);
         let path = shared.path(self.object, ".obj");
         shared.disk.rename(&self.path, &path).map_err(|error| io_error(self.object, "renaming", &error))?;
-        // From here on the file has its final name: should the folder not become durable, that is what must go.
+        // From here on the file has its final name: remove it under that name if the folder does not become durable.
         self.path = path;
         shared.disk.sync_dir(&shared.dir).map_err(|error| io_error(self.object, "syncing the folder", &error))?;
         shared.objects.lock().insert(self.object, State::Finished);
@@ -346,7 +346,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         if self.outcome != Outcome::Finished {
             self.file = None;
-            // What cannot be removed now is a leftover for the next opening; only then is the id free again.
+            // The next opening removes a file that stays here; only then is the id free again.
             if self.shared.disk.remove(&self.path).is_ok() {
                 self.shared.objects.lock().remove(&self.object);
             }

@@ -22,35 +22,43 @@ use std::ops::Range;
 use thalweg_base::{ObjectId, Ticket};
 use thiserror::Error;
 
+/// Why an object cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StorageError {
+    /// The object does not exist.
     #[error("object {0} does not exist")]
     Missing(ObjectId),
+    /// An object of this id exists.
     #[error("object {0} exists already: objects are written once")]
     Exists(ObjectId),
+    /// The byte range `start..end` is not within the object's `len` bytes.
     #[error("range {start}..{end} is outside object {object} of {len} bytes")]
     Range { object: ObjectId, start: u64, end: u64, len: u64 },
+    /// The object was not written: the disk is full. A retry may succeed.
     #[error("no space left for object {0}")]
     NoSpace(ObjectId),
+    /// The folder of objects cannot be listed, opened or synced.
     #[error("{operation} of the folder of objects failed: {cause}")]
     Folder { operation: &'static str, cause: String },
     /// The device does not read back data that was written to it. A later try may succeed.
     #[error("object {object} cannot be read at byte {at}: {cause}")]
     Unreadable { object: ObjectId, at: u64, cause: String },
+    /// Another failure of the device during `operation`.
     #[error("{operation} of object {object} failed: {cause}")]
     Io { object: ObjectId, operation: &'static str, cause: String },
 }
 
 /// A set of immutable objects.
 pub trait Storage: Send + Sync + 'static {
-    /// Starts a new object. It does not exist for readers, or after a crash, until [`ObjectWriter::finish`] has returned.
+    /// Starts a new object. It does not exist for readers, or after a crash, until [`ObjectWriter::finish`] has
+    /// returned.
     fn create(&self, object: ObjectId) -> Result<Box<dyn ObjectWriter>, StorageError>;
 
     /// The bytes of one range if no device has to be waited for.
     fn try_read(&self, object: ObjectId, range: Range<u64>) -> Option<Result<Bytes, StorageError>>;
 
-    /// The bytes of one range. A local backend blocks the caller and returns a resolved ticket: call it from an I/O thread. A remote
-    /// one returns at once, and resolves the ticket from a thread of its own.
+    /// The bytes of one range. A local backend blocks the caller and returns a resolved ticket: call it from an I/O
+    /// thread. A remote one returns at once, and resolves the ticket from a thread of its own.
     fn read(&self, object: ObjectId, range: Range<u64>) -> Ticket<Result<Bytes, StorageError>>;
 
     /// The object's length in bytes.
@@ -66,8 +74,9 @@ pub trait Storage: Send + Sync + 'static {
         self.len(object)
     }
 
-    /// Removes an object; its space returns when its last reader is done. Removing a missing object is not an error. After a
-    /// crash a removed object may exist again: the unit that names objects removes those that its root does not name.
+    /// Removes an object; its space returns when its last reader is done. Removing a missing object is not an error.
+    /// After a crash a removed object may exist again: the unit that names objects removes those that its root does not
+    /// name.
     fn remove(&self, object: ObjectId) -> Result<(), StorageError>;
 
     /// Every finished object, in order of id. Unfinished ones of an earlier run are removed on opening.
@@ -76,6 +85,7 @@ pub trait Storage: Send + Sync + 'static {
 
 /// Writes one object from front to back. Dropping it unfinished removes the bytes that were written.
 pub trait ObjectWriter: Send {
+    /// Appends bytes to the object.
     fn write(&mut self, bytes: &[u8]) -> Result<(), StorageError>;
     /// How much was written so far, in bytes.
     fn written(&self) -> u64;

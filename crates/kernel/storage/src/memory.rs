@@ -21,6 +21,7 @@ enum Slot {
 }
 
 impl MemoryStorage {
+    /// A storage without objects.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -1,4 +1,5 @@
-//! A storage far away, for tests and simulations: it answers reads late, out of order or with errors, without a thread per read.
+//! A storage far away, for tests and simulations: it answers reads late, out of order or with errors, without a thread
+//! per read.
 //!
 //! Only `read` is late. Objects are created, measured, listed and removed at once, and `read_device` waits for nothing.
 

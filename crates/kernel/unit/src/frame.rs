@@ -1,7 +1,7 @@
-//! What a journal frame of a unit holds: the part of one index, or the parts of several in one transaction.
+//! The content of a unit's journal frame: the part of one index, or the parts of several in one transaction.
 //!
-//! The first byte says the form (`docs/format/unit.md`). A frame from before frames named their index begins with 1, which is the version of
-//! a transaction of logs: all of it is the logs' part.
+//! The first byte says the form (`docs/format/unit.md`). A frame from before frames named their index begins with 1,
+//! which is the version of a transaction of logs: all of it is the logs' part.
 
 use crate::root::IndexId;
 use bytes::Bytes;
@@ -11,20 +11,23 @@ const OF_LOGS: u8 = 1;
 const OF_ONE: u8 = 2;
 const OF_SEVERAL: u8 = 3;
 
-/// What one index writes into a frame: the bytes of its part, in pieces.
+/// The part of one index in a frame: its bytes, in pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
+    /// The index that wrote the part.
     pub index: IndexId,
+    /// The part's bytes, in pieces that concatenate.
     pub pieces: &'a [&'a [u8]],
 }
 
-/// What a frame begins with whose rest is the part of one index.
+/// The head of a frame whose rest is the part of one index.
 #[must_use]
 pub const fn frame_head(index: IndexId) -> [u8; 2] {
     [OF_ONE, index.0]
 }
 
-/// What a frame begins with whose rest is the parts of several indexes, one after the other: each with its length in bytes.
+/// The head of a frame with the parts of several indexes, one after the other: each index with the length of its part
+/// in bytes.
 ///
 /// # Panics
 ///

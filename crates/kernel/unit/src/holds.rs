@@ -1,7 +1,7 @@
 //! Holding everything that one root names, while background work goes on: for backups.
 //!
-//! A held object is not removed when an edit drops it, but when its last hold goes. Nothing of this is durable: after a crash the
-//! next owner removes what its root does not name.
+//! A held object is not removed when an edit drops it, but when its last hold goes. Nothing of this is durable: after a
+//! crash the next owner removes objects that its root does not name.
 
 use crate::sync::Mutex;
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use thalweg_storage::{Storage, StorageError};
 pub struct Cut {
     /// The manifest's body.
     pub root: Bytes,
-    /// What the journal's copy must hold.
+    /// The range that the journal's copy must hold.
     pub journal: Bounds,
     /// Every object that the root names, with its length in bytes.
     pub objects: Vec<(ObjectId, u64)>,
@@ -25,6 +25,7 @@ pub struct Cut {
 
 /// A cut whose objects stay until this is dropped. Dropping it may remove files: not on a reactor.
 pub struct HeldCut {
+    /// The root's content that is held.
     pub cut: Cut,
     holds: Arc<Holds>,
 }
@@ -110,7 +111,7 @@ impl Holds {
     fn remove_now(&self, objects: &[ObjectId]) {
         for object in objects {
             if let Err(error) = self.storage.remove(*object) {
-                tracing::warn!(%object, %error, "an object that is not needed could not be removed before the next start");
+                tracing::warn!(%object, %error, "an unneeded object could not be removed: the next start removes it");
             }
         }
     }

@@ -9,8 +9,8 @@ const NUMBER_BITS: u32 = 32;
 /// The last epoch that ids have room for.
 pub const EPOCH_MAX: u64 = (1 << (u64::BITS - NUMBER_BITS)) - 1;
 
-/// The object with this number of an epoch's owner. Ids of one epoch are above those of all epochs before it, and numbers that
-/// were given out before owners had epochs are those of epoch 0.
+/// The object with this number of an epoch's owner. Ids of one epoch are above those of all epochs before it, and
+/// numbers that were given out before owners had epochs are those of epoch 0.
 #[must_use]
 pub fn object_id(epoch: u64, number: u64) -> ObjectId {
     ObjectId(epoch << NUMBER_BITS | number)
@@ -38,8 +38,8 @@ impl Ids {
     ///
     /// # Panics
     ///
-    /// If the owner has used up its 2^32 numbers, which takes a hundred years at one object a second: the next id would be one of the next
-    /// owner's.
+    /// If the owner has used up its 2^32 numbers, which takes a hundred years at one object a second: the next id would
+    /// be one of the next owner's.
     pub(crate) fn next(&self) -> ObjectId {
         let id = ObjectId(self.next.fetch_add(1, Ordering::Relaxed));
         assert_eq!(epoch_of(id), self.epoch, "all ids of objects of this owner are used up: a restart gives new ones");

@@ -20,10 +20,12 @@ impl<S: Section> Index<S> {
         Self { unit, section: RwLock::new(Arc::new(section)) }
     }
 
+    /// The unit of the index.
     pub fn unit(&self) -> &Arc<Unit> {
         &self.unit
     }
 
+    /// The section in force.
     pub fn section(&self) -> Arc<S> {
         Arc::clone(&self.section.read())
     }
@@ -39,8 +41,8 @@ impl<S: Section> Index<S> {
     /// Makes one edit, with objects that were `made` for it. Returns the objects that the new section no longer names:
     /// [`Unit::discard`] removes them. If it is certain that the edit was not made, the new objects are removed again.
     ///
-    /// After an `Io` error the edit counts as not made, although a restart may find it: the objects of both roots stay until a later
-    /// edit is certain, which starts from the section in force.
+    /// After an `Io` error the edit counts as not made, although a restart may find it: the objects of both roots stay
+    /// until a later edit is certain, which starts from the section in force.
     pub fn edit(&self, made: Vec<ObjectId>, change: impl FnOnce(&mut S, &mut Claim)) -> Result<Dropped, ManifestError> {
         let changed = |claim: &mut Claim| {
             let mut section = S::clone(&self.section());

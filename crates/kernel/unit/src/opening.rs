@@ -65,19 +65,20 @@ impl Opening {
         Ok(section)
     }
 
-    /// Where an index begins that has no section yet: the journal has nothing below, and nothing of this index above.
+    /// The floor of an index that has no section yet: the journal has nothing below, and nothing of this index above.
     #[must_use]
     pub fn floor(&self) -> Lsn {
         self.root.bounds().floor
     }
 
-    /// The fault that a start had: it removes what its root does not name before it owns the unit. For tests.
+    /// A planted fault: the start removes objects that its root does not name before it owns the unit. For tests.
     #[cfg(feature = "faults")]
     pub fn remove_orphans_before_owning(&self, named: &[(ObjectId, u64)]) -> Result<(), OpenError> {
         let is_orphan = |id: &&ObjectId| !named.iter().any(|(named, _)| named == *id);
         Ok(self.objects.iter().filter(is_orphan).try_for_each(|orphan| self.storage.remove(*orphan))?)
     }
 
+    /// The unit's storage.
     #[must_use]
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage

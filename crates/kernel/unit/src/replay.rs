@@ -8,8 +8,9 @@ use thalweg_base::{DecodeError, Lsn};
 use thalweg_journal::FrameRef;
 use thiserror::Error;
 
-/// An index whose section is in force, and which takes what the journal has above its floor.
+/// An index whose section is in force, and which replays the journal's frames above its floor.
 pub trait Replay {
+    /// The number under which frames name the index.
     fn index(&self) -> IndexId;
 
     /// The index needs nothing of the journal below: it is not given those frames, which another index may need.
@@ -22,24 +23,26 @@ pub trait Replay {
 /// Why a frame cannot be replayed. The unit does not open then.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ReplayError {
+    /// There is no root, but a journal frame at this position.
     #[error(
         "{}: the journal holds a frame at {at}, and nothing says what came before it. Restore a backup into a new folder",
         crate::OpenError::ROOT_IS_MISSING
     )]
     RootMissing { at: Lsn },
-    #[error(
-        "journal frame at {at} holds data of an index that is not known here (number {index}): use a newer thalweg"
-    )]
+    /// The frame names an index that is not among those of this program.
+    #[error("journal frame at {at} holds data of an unknown index (number {index}): use a newer thalweg")]
     UnknownIndex { at: Lsn, index: u8 },
+    /// The frame's head cannot be decoded.
     #[error("journal frame at {at} is not one of a unit: {error}")]
     Form { at: Lsn, error: DecodeError },
+    /// The index refused its part; the text says why.
     #[error("journal frame at {at} cannot be replayed: {what}")]
     Part { at: Lsn, index: IndexId, what: String },
 }
 
 impl Unit {
-    /// Takes the next frame of the journal: passes its parts to `indexes`, which are all that the unit has. After an error
-    /// [`Unit::start`] refuses, also if the caller passes over it.
+    /// Takes the next frame of the journal: passes its parts to `indexes`, which are all that the unit has. After an
+    /// error [`Unit::start`] refuses, also if the caller passes over it.
     pub fn replay(&self, at: FrameRef, frame: &Bytes, indexes: &mut [&mut dyn Replay]) -> Result<(), ReplayError> {
         self.route(at, frame, indexes).inspect_err(|_| self.refuse(at.lsn))
     }

@@ -8,7 +8,7 @@ use thalweg_journal::Bounds;
 /// Versions below are those of roots that had one index and no epoch; the index that wrote them reads them.
 pub(crate) const VERSION: u8 = 4;
 
-/// Which index a section belongs to. Numbers are part of the stored form: `docs/format/unit.md`.
+/// The number of an index, to which sections belong. Numbers are part of the stored form: `docs/format/unit.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IndexId(pub u8);
 
@@ -17,13 +17,15 @@ impl IndexId {
     pub const LOG: Self = Self(1);
 }
 
-/// What an index keeps in the root.
+/// The state of one index in the root.
 pub trait Section: Clone + PartialEq + Send + Sync + 'static {
+    /// The number under which the root and frames name the index. It never changes.
     const INDEX: IndexId;
 
     /// The stored form, without the floor.
     fn encode(&self) -> Vec<u8>;
 
+    /// The section of a stored form, see [`Section::encode`].
     fn decode(floor: Lsn, body: &[u8]) -> Result<Self, DecodeError>;
 
     /// The index needs nothing of the journal below.
@@ -36,15 +38,19 @@ pub trait Section: Clone + PartialEq + Send + Sync + 'static {
 /// A section in its stored form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
+    /// The journal position below which the index needs nothing.
     pub floor: Lsn,
+    /// The index's own form of its state.
     pub body: Bytes,
 }
 
-/// How far the journal is durable for certain, and in which term it was open when that was noted (0: not known). A journal that
-/// ends before has lost something.
+/// How far the journal is durable for certain, and in which term it was open when that was noted (0: not known). A
+/// journal that ends before has lost something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
+    /// The journal is durable below this position.
     pub durable: Lsn,
+    /// The term in which that was noted; 0 if it is not known.
     pub term: u64,
 }
 
@@ -54,11 +60,14 @@ pub struct Root {
     /// The epoch of the owner that wrote the root. The manifest has it too; a copy of the root in another manifest
     /// begins above it.
     pub epoch: u64,
+    /// How far the journal is durable for certain.
     pub claim: Claim,
+    /// The section of each index.
     pub sections: BTreeMap<IndexId, Stored>,
 }
 
 impl Root {
+    /// The stored form: `docs/format/unit.md`.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
@@ -94,7 +103,7 @@ impl Root {
         Ok(root)
     }
 
-    /// What the journal must hold: all that the index needs which has settled least.
+    /// The range that the journal must hold: from the lowest floor of all indexes on.
     #[must_use]
     pub fn bounds(&self) -> Bounds {
         let floor = self.sections.values().map(|section| section.floor).min().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The locks and atomics that threads of one unit share. With the feature `shuttle` they are those of the checker that runs threads one
-//! at a time in an order of its choice: see `crates/kernel/interleave`.
+//! The locks and atomics that threads of one unit share. With the feature `shuttle` they are those of the checker that
+//! runs threads one at a time in an order of its choice: see `crates/kernel/interleave`.
 
 #[cfg(not(feature = "shuttle"))]
 pub use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -17,7 +17,8 @@ pub use shuttle::sync::atomic;
 mod checked {
     use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
-    /// The checker's lock with the face of the one that ships: a thread that panics ends the run, so there is no poison.
+    /// The checker's lock with the face of the one that ships: a thread that panics ends the run, so there is no
+    /// poison.
     #[derive(Debug, Default)]
     pub struct Mutex<T>(shuttle::sync::Mutex<T>);
 

@@ -61,7 +61,7 @@ impl State {
     }
 }
 
-/// Where the manifest stands.
+/// The version of the manifest that the next edit expects, and edits whose outcome is unknown.
 struct Editing {
     version: u64,
     /// The body of an edit that failed: a restart may find it, or the root in force.
@@ -102,6 +102,7 @@ impl Unit {
         }
     }
 
+    /// The storage of the unit's objects.
     #[must_use]
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
@@ -134,7 +135,7 @@ impl Unit {
     pub fn mend_manifest(&self) {
         let _editing = self.editing.lock();
         if let Err(error) = self.manifest.load() {
-            tracing::error!(%error, "the manifest is damaged and could not be written once more");
+            tracing::error!(%error, "the manifest is damaged, and rewriting it failed");
         }
     }
 
@@ -154,8 +155,8 @@ impl Unit {
     ///
     /// # Panics
     ///
-    /// If the index was entered before: each would overwrite the edits of the other. If its floor is below what the journal holds: see
-    /// [`crate::Opening::floor`].
+    /// If the index was entered before: each would overwrite the edits of the other. If its floor is below the
+    /// journal's first frame: see [`crate::Opening::floor`].
     pub(crate) fn enter<S: Section>(&self, section: &S) {
         let mut state = self.state.write();
         let mut after = State::clone(&state);
@@ -178,8 +179,9 @@ impl Unit {
         self.refused.lock().get_or_insert(at);
     }
 
-    /// Ends the opening, when every index is in force and has its frames of `journal`: commits how far the journal is durable and the
-    /// sections of indexes that are new, and removes the objects that no section names. The unit trims this journal from here on.
+    /// Ends the opening, when every index is in force and has its frames of `journal`: commits how far the journal is
+    /// durable and the sections of indexes that are new, and removes the objects that no section names. The unit trims
+    /// this journal from here on.
     ///
     /// # Panics
     ///
@@ -249,11 +251,11 @@ impl Unit {
         if self.faults().routes_to_the_first_index() { IndexId::LOG } else { index }
     }
 
-    /// Commits a root with this section and claim, made with the objects `made`; then `put_in_force` is called, before anything is
-    /// removed. If it is certain that the edit was not made, `made` is removed again.
+    /// Commits a root with this section and claim, made with the objects `made`; then `put_in_force` is called, before
+    /// anything is removed. If it is certain that the edit was not made, `made` is removed again.
     ///
-    /// After an `Io` error the edit counts as not made, although a restart may find it: the objects of both roots stay until a later
-    /// edit is certain, which starts from the root in force.
+    /// After an `Io` error the edit counts as not made, although a restart may find it: the objects of both roots stay
+    /// until a later edit is certain, which starts from the root in force.
     pub(crate) fn edit<S: Section>(
         &self,
         made: Vec<ObjectId>,
@@ -336,8 +338,9 @@ impl Unit {
         self.holds.remove(made);
     }
 
-    /// Removes objects of earlier owners that no section in force names: leftovers of work that did not come to its commit. An earlier
-    /// owner that does not know yet that it is none may finish another one later, which then stays until the next call.
+    /// Removes objects of earlier owners that no section in force names: leftovers of work that did not come to its
+    /// commit. An earlier owner that does not know yet that it is none may finish another one later, which then stays
+    /// until the next call.
     pub fn remove_orphans(&self) -> Result<(), StorageError> {
         let named: HashSet<ObjectId> = self.state.read().objects().map(|(id, _)| id).collect();
         for orphan in self.storage.list()? {

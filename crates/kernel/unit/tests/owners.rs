@@ -76,7 +76,7 @@ impl Storage for Bucket {
     }
 }
 
-/// A manifest that does not always tell what became of a change.
+/// A manifest that does not always report the outcome of a change.
 #[derive(Default)]
 struct Doubtful {
     inner: MemoryManifest,
@@ -139,7 +139,7 @@ struct World {
     storage: Arc<Bucket>,
     manifest: Arc<Doubtful>,
     processes: Vec<Process>,
-    /// What objects hold whose writer has said that they are finished.
+    /// The content of objects whose writer has reported them as finished.
     contents: BTreeMap<ObjectId, Vec<u8>>,
     /// The epoch of the newest owner.
     epoch: u64,
@@ -216,7 +216,7 @@ impl World {
         let acquired = opening.acquire();
         let before = std::mem::replace(&mut self.epoch, self.manifest.read().unwrap().map_or(0, |root| root.epoch));
         if self.epoch > before {
-            // What the owner before has had no answer to is certain from here on.
+            // Edits of the earlier owner without an answer are decided from here on.
             (self.edits, self.doubts) = (self.found().map_or([0, 0], |(one, two)| [one.edits, two.edits]), 0);
         }
         let unit = match acquired {
@@ -307,7 +307,7 @@ impl World {
         }
     }
 
-    /// What a process would find that opens the unit now.
+    /// The unit as a process would find it that opens it now.
     fn found(&self) -> Option<(One, Two)> {
         let body = self.manifest.read().unwrap().unwrap_or_default().body;
         let root = (!body.is_empty()).then(|| Root::decode(&body).expect("the root is whole"))?;

@@ -1,4 +1,4 @@
-//! What a unit promises its indexes, one claim at a time.
+//! The promises of a unit to its indexes, one claim at a time.
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
 mod support;
@@ -174,7 +174,7 @@ fn an_edit_that_was_not_made_removes_nothing_that_the_root_in_force_names() {
     let (one, _two) = parts.open();
     let kept = add(&one);
     let another = make(one.unit()).0;
-    // Another owner: what this one commits is refused for certain.
+    // Another owner has acquired the unit: every commit of this one is refused.
     parts
         .read()
         .map(|mut opening| {

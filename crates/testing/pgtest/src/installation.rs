@@ -1,4 +1,4 @@
-//! Where Postgres is.
+//! Installations of Postgres on this machine.
 
 use crate::owner::Owner;
 use std::collections::BTreeMap;

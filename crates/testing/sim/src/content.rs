@@ -1,7 +1,7 @@
-//! The bytes of one file: what the cache shows, what the medium holds, and the writes in between.
+//! The bytes of one file: as the cache shows them, as the medium holds them, and the writes in between.
 //!
-//! A write is remembered as the whole sectors that it left in the cache, so that any one of a sector's successive states may be what
-//! a power cut leaves, but never a state that no moment had.
+//! A write is remembered as the whole sectors that it left in the cache, so that any one of a sector's successive
+//! states may remain after a power cut, but never a state that no moment had.
 
 use oorandom::Rand64;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ pub(crate) struct Content {
     pub(crate) cached: Vec<u8>,
     pub(crate) durable: Vec<u8>,
     pending: Vec<Pending>,
-    /// What stood in a sector before its last write.
+    /// The bytes of a sector before its last write.
     older: BTreeMap<usize, Vec<u8>>,
 }
 

@@ -44,8 +44,8 @@ impl SimDisk {
         Self { state: Arc::new(Mutex::new(self.state.lock().clone())) }
     }
 
-    /// The power goes: unsynced sectors survive, get lost or tear, one by one; unsynced names survive in a prefix per folder.
-    /// Handles from before are dead.
+    /// The power goes: unsynced sectors survive, get lost or tear, one by one; unsynced names survive in a prefix per
+    /// folder. Handles from before are dead.
     pub fn crash_power(&self) {
         self.state.lock().crash_power();
     }
@@ -57,8 +57,8 @@ impl SimDisk {
         state.revive();
     }
 
-    /// So many changes (creations, writes, syncs, renames, removals) still happen. The one after is the process's last: a write gets to
-    /// some point, everything else does not happen. From then on every operation fails, until a crash.
+    /// So many changes (creations, writes, syncs, renames, removals) still happen. The one after is the process's last:
+    /// a write gets to some point, everything else does not happen. From then on every operation fails, until a crash.
     pub fn stop_after(&self, changes: u64) {
         self.state.lock().faults.left = Some(changes);
     }
@@ -80,13 +80,14 @@ impl SimDisk {
         self.state.lock().faults.fail_next_read = true;
     }
 
-    /// Each read goes wrong with this probability: it fails, it gives bytes of another place, or a sector as it was before its last write.
-    /// What the medium holds stays right.
+    /// Each read goes wrong with this probability: it fails, it gives bytes of another place, or a sector as it was
+    /// before its last write. The medium's bytes stay right.
     pub fn misreads(&self, p: f64) {
         self.state.lock().faults.misreads = p;
     }
 
-    /// Disarms what the next sync, read or write would fail with; whether one of them has failed since, or the process has died.
+    /// Disarms the failure of the next sync, read or write; whether one of them has failed since, or the process has
+    /// died.
     pub fn take_armed(&self) -> bool {
         let mut state = self.state.lock();
         let faults = &mut state.faults;
@@ -115,8 +116,8 @@ impl SimDisk {
         self.state.lock().faults.fail_next_sync = true;
     }
 
-    /// The next [`Disk::sync_dir`] fails. Some of the changes of names reach the medium; the others stay in the cache, and are either still
-    /// on their way or dropped: then no later sync makes them durable.
+    /// The next [`Disk::sync_dir`] fails. Some of the changes of names reach the medium; the others stay in the cache,
+    /// and are either still on their way or dropped: then no later sync makes them durable.
     pub fn fail_next_dir_sync(&self) {
         self.state.lock().faults.fail_next_dir_sync = true;
     }
@@ -184,13 +185,13 @@ impl SimDisk {
         paths.collect()
     }
 
-    /// What a power cut that loses all it may lose would leave: path and bytes.
+    /// The files after a power cut that loses as much as it may: path and bytes.
     #[must_use]
     pub fn durable(&self) -> BTreeMap<String, Vec<u8>> {
         self.every(|f| &f.durable, |c| &c.durable)
     }
 
-    /// What readers see now: path and bytes.
+    /// The files as readers see them now: path and bytes.
     #[must_use]
     pub fn cached(&self) -> BTreeMap<String, Vec<u8>> {
         self.every(|f| &f.cached, |c| &c.cached)

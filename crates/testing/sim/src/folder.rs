@@ -1,4 +1,4 @@
-//! The names in one folder: what the cache shows, what the medium holds, and the changes in between, in order.
+//! The names in one folder: as the cache shows them, as the medium holds them, and the changes in between, in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,8 +113,8 @@ impl Folder {
         }
     }
 
-    /// A sync that failed: the first `n` changes reached the medium, and the others are dropped. The cache goes on showing them, but no
-    /// later sync makes them durable.
+    /// A sync that failed: the first `n` changes reached the medium, and the others are dropped. The cache goes on
+    /// showing them, but no later sync makes them durable.
     pub(crate) fn fail_sync(&mut self, n: usize) {
         self.settle(n, &BTreeSet::new());
         self.pending.clear();
@@ -131,7 +131,7 @@ impl Folder {
         });
     }
 
-    /// The power is gone: what did not settle never was.
+    /// Forgets the changes that had not reached the medium, after a power cut.
     pub(crate) fn forget_pending(&mut self) {
         self.pending.clear();
         self.cached = self.durable.clone();

@@ -10,7 +10,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
-/// Whether one history is replayed: then it may say what happens.
+/// Whether one history is replayed: then it may print a trace.
 #[must_use]
 pub fn is_replay() -> bool {
     number("SEED").is_some() && number("SEEDS").is_none()

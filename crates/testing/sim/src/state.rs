@@ -38,7 +38,7 @@ pub(crate) struct Faults {
     pub(crate) waits: f64,
     pub(crate) lie_on_sync: bool,
     pub(crate) fail_next_read: bool,
-    /// What creating a file fails with: a number of the operating system's errors.
+    /// The `errno` with which creating a file fails.
     pub(crate) no_new_files: Option<i32>,
     pub(crate) misreads: f64,
     /// How many changes still happen. The change after them is cut short, and all later ones are lost.
@@ -177,7 +177,7 @@ impl State {
         }
     }
 
-    /// Moves between folders stay as they are: only what concerns this folder alone is dropped.
+    /// Moves between folders stay as they are: only changes of this folder alone are dropped.
     pub(crate) fn fail_folder_sync(&mut self, name: &str) {
         let dropped = self.rng.rand_range(0..2) == 0;
         let Some(folder) = self.folders.get_mut(name) else { return };

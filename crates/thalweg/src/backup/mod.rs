@@ -54,7 +54,7 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// Where a cut is copied from.
+/// The source of a cut.
 trait Source {
     /// Takes hold of a cut.
     fn begin(&mut self) -> anyhow::Result<Listing>;

@@ -56,7 +56,7 @@ impl Refused {
     }
 }
 
-/// These answers are not for pages of other origins: no access-control headers.
+/// Answers without access-control headers: they are not for pages of other origins.
 fn plain(status: u16, content_type: &str) -> Response {
     Response::new(status)
         .header("content-type", content_type)

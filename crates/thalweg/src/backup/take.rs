@@ -128,7 +128,10 @@ impl Earlier {
                 Ok(Some(Self { dir, lineage, files }))
             }
             Err(error) => {
-                tracing::warn!("nothing is shared with {}: {error:#}", dir.display());
+                tracing::warn!(
+                    "the backup copies every file: the earlier backup {} cannot be read: {error:#}",
+                    dir.display()
+                );
                 Ok(None)
             }
         }

@@ -22,7 +22,7 @@ enum Message {
     Flush(SyncSender<()>),
 }
 
-/// Where lines are put. Never waits.
+/// The end that takes lines. Never waits.
 #[derive(Clone)]
 pub(super) struct Queue {
     messages: SyncSender<Message>,
@@ -69,7 +69,7 @@ fn write_all(queue: &Receiver<Message>, mut out: impl Write, dropped: &AtomicU64
                 let now = dropped.load(Ordering::Relaxed);
                 if now > told {
                     // This line passes the queue too: same format, and dropped if the queue is full again.
-                    tracing::warn!(lines = now - told, "log lines were dropped: nobody read standard error");
+                    tracing::warn!(lines = now - told, "dropped log lines: the reader of standard error is too slow");
                     told = now;
                 }
             }

@@ -14,7 +14,7 @@ fn tokens_change_while_the_server_runs() {
 
     let good = fs::read_to_string(&file).unwrap();
     fs::write(&file, format!("{good}\n[[token]]\nid = ")).unwrap();
-    eventually(|| rig.log().contains("could not be read again"));
+    eventually(|| rig.log().contains("could not be reloaded"));
     assert_eq!((rig.ask(&old, "GET /v1/stream/a", ""), rig.ask(&new, "GET /v1/stream/a", "")), (200, 200));
 
     let only_new = good[good.rfind("[[token]]").unwrap()..].to_owned();

@@ -71,7 +71,7 @@ fn the_first_lines_of_a_new_server_do_not_read_like_a_fault() {
     // Tests may run as root, which gives a separate warning.
     let said: String =
         until_listening(&rig).split_inclusive('\n').filter(|line| !line.contains("runs as root")).collect();
-    assert!(said.contains("the data is open") && said.contains("listening on http://"), "{said}");
+    assert!(said.contains("opened the data folder") && said.contains("listening on http://"), "{said}");
     for word in ["WARN", "ERROR", "stopped", "recovered"] {
         assert!(!said.contains(word), "{said}");
     }

@@ -94,8 +94,8 @@ impl SharedPages {
     }
 
     /// Returns the same bytes, kept also in a file until their last slice is dropped. Without a file they are returned
-    /// unchanged: few bytes, a set that is full of bytes or of files, or a system that gives no file. No other holder of
-    /// `bytes` may have added them to a set.
+    /// unchanged: few bytes, a set that is full of bytes or of files, or a system that gives no file. No other holder
+    /// of `bytes` may have added them to a set.
     #[must_use]
     pub fn hold(&self, bytes: Bytes) -> Bytes {
         if bytes.len() < HELD_MIN {

@@ -9,26 +9,37 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use thalweg_base::{Lsn, Reached, Until};
 
+/// The method of a request (RFC 9110, section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method<'a> {
+    /// GET.
     Get,
+    /// HEAD.
     Head,
+    /// PUT.
     Put,
+    /// POST.
     Post,
+    /// DELETE.
     Delete,
+    /// OPTIONS.
     Options,
+    /// Any other method, as it was sent.
     Other(&'a str),
 }
 
 /// One whole request; framing and transfer coding are gone.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
+    /// The method.
     pub method: Method<'a>,
     /// The path as sent, percent-encoding included, without the query.
     pub path: &'a str,
     /// The part of the target behind the first `?`.
     pub query: Option<&'a str>,
+    /// The header fields, in the order in which they came.
     pub headers: Headers<'a>,
+    /// The whole body.
     pub body: &'a [u8],
 }
 
@@ -43,6 +54,7 @@ impl<'a> Headers<'a> {
         self.0.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| *v)
     }
 
+    /// Number of fields of that name.
     #[must_use]
     pub fn count(&self, name: &str) -> usize {
         self.0.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name)).count()
@@ -51,6 +63,7 @@ impl<'a> Headers<'a> {
 
 /// A handler's immediate result.
 pub enum Reply {
+    /// The response is ready.
     Now(Response),
     /// Sent once the server's [`Gate`] has come so far; if the gate fails first, [`Service::gate_failed`] is sent
     /// instead. A server has one gate, which counts the positions of one journal: a response that waits for another
@@ -64,20 +77,25 @@ pub enum Reply {
 /// `X-Content-Type-Options`, and `Content-Security-Policy` unless the response is a page; for a HEAD request it sends
 /// the length but not the body.
 pub struct Response {
+    /// The status code.
     pub status: u16,
     /// Complete header lines, each ended by CR LF.
     pub head: Vec<u8>,
+    /// The content.
     pub body: Body,
     /// The connection closes after this answer, and the answer says so. An endless stream should set it: then clients
     /// take a lost connection for the stream's end, and reconnect.
     pub close: bool,
-    /// The body is a page of the service's own, whose head says what browsers may do with it. Other bodies are data,
-    /// often by unknown authors: the event loop adds a policy under which browsers run none of it.
+    /// The body is a page of the service's own, whose head says how browsers may use it. Other bodies are data, often
+    /// by unknown authors: the event loop adds a policy under which browsers run none of it.
     pub page: bool,
 }
 
+/// The content of a response.
 pub enum Body {
+    /// No content.
     Empty,
+    /// Content in one piece.
     Bytes(Bytes),
     /// Sent one after the other, without joining them first.
     Parts(Vec<Bytes>),
@@ -101,6 +119,7 @@ impl Body {
 }
 
 impl Response {
+    /// A response without headers and content.
     #[must_use]
     pub fn new(status: u16) -> Self {
         Self { status, head: Vec::with_capacity(256), body: Body::Empty, close: false, page: false }
@@ -121,6 +140,7 @@ impl Response {
         self
     }
 
+    /// Sets the content.
     #[must_use]
     pub fn body(mut self, bytes: impl Into<Bytes>) -> Self {
         self.body = Body::Bytes(bytes.into());
@@ -135,8 +155,11 @@ pub trait Pending: Send {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll;
 }
 
+/// The result of polling a [`Pending`].
 pub enum Poll {
+    /// The answer is ready.
     Ready(Reply),
+    /// Poll again after a wake or at the deadline.
     Wait,
 }
 
@@ -147,6 +170,7 @@ pub trait BodySource: Send {
     fn pull(&mut self, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Pull;
 }
 
+/// The result of pulling a [`BodySource`].
 pub enum Pull {
     /// More output is ready; call again when there is room.
     More,
@@ -173,6 +197,7 @@ impl<'a> Sink<'a> {
 }
 
 impl Sink<'_> {
+    /// Adds bytes to the body.
     pub fn push(&mut self, bytes: Bytes) {
         self.len += bytes.len();
         self.parts.push(bytes);
@@ -184,6 +209,7 @@ impl Sink<'_> {
         self.len
     }
 
+    /// Whether this call has put nothing in.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -251,6 +277,7 @@ impl<F: Fn() + Send + Sync> Wake for FromFn<F> {
 }
 
 impl Waker {
+    /// Wakes the request; it is polled or pulled in the next round of its event loop.
     pub fn wake(&self) {
         Arc::clone(&self.0).wake();
     }
@@ -264,6 +291,7 @@ impl Waker {
 
 /// Answers requests.
 pub trait Service: Send + Sync + 'static {
+    /// Answers one whole request. Called on the event loop: it must not block.
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply;
 
     /// Called once for a request of which only the head has arrived; its body is empty here. An answer refuses the
@@ -301,12 +329,14 @@ pub struct Gate {
 }
 
 impl Gate {
+    /// The positions that the journal has reached.
     #[must_use]
     pub fn reached(&self) -> Reached {
         let durable = Lsn(self.durable.load(Ordering::Acquire));
         Reached { written: Lsn(self.written.load(Ordering::Acquire)), durable }
     }
 
+    /// Whether the journal has stopped for good.
     #[must_use]
     pub fn failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)

@@ -38,8 +38,10 @@ pub struct Conn {
 /// State of the session, from the server's latest message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransactionStatus {
+    /// No transaction is open.
     #[default]
     Idle,
+    /// A transaction is open.
     Open,
     /// The transaction has failed and can only be rolled back.
     Failed,
@@ -48,7 +50,9 @@ pub enum TransactionStatus {
 /// The version of `server_version_num`: 15.18 is (15, 18); of a beta or a development version, the minor number is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerVersion {
+    /// The release, such as 17.
     pub major: u32,
+    /// The minor release.
     pub minor: u32,
 }
 
@@ -106,10 +110,12 @@ impl Conn {
         self.key.map(|(process, _)| process)
     }
 
+    /// The state after the last answer.
     pub fn transaction_status(&self) -> TransactionStatus {
         self.status
     }
 
+    /// Whether the connection is encrypted.
     pub fn is_tls(&self) -> bool {
         self.link.is_tls()
     }

@@ -1,4 +1,4 @@
-//! From a [`Config`] to a connection that is let in.
+//! Connecting: from a [`Config`] to an authenticated connection.
 
 use super::address::Address;
 use super::auth;

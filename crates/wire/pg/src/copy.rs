@@ -54,6 +54,7 @@ impl CopyOut<'_> {
         self.columns
     }
 
+    /// Whether rows come in the binary format.
     pub fn is_binary(&self) -> bool {
         self.binary
     }

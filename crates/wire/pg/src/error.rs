@@ -16,16 +16,20 @@ pub enum Error {
     /// The caller's request was not sent: the connection stays usable.
     #[error("refused: {0}")]
     Refused(&'static str),
+    /// The host's name has no address.
     #[error("host {host:?} has no address: {source}")]
     Resolve { host: String, source: io::Error },
+    /// The address refused the connection, or did not answer in time.
     #[error("{address} does not accept a connection: {source}")]
     Connect { address: String, source: io::Error },
+    /// The TLS handshake failed.
     #[error("TLS: {0}")]
     Tls(#[from] TlsError),
+    /// The server refused the login.
     #[error("authentication: {0}")]
     Auth(#[from] AuthError),
     /// Connected, but to a server that does not take writes, which `target_session_attrs` asks for.
-    #[error("{address} takes no writes")]
+    #[error("{address} refuses writes: it is a standby or read-only")]
     ReadOnly { address: String },
     /// No byte was received or sent for this long.
     #[error("no progress for {0:?}")]
@@ -33,10 +37,11 @@ pub enum Error {
     /// The server ended the session: its last error, if any.
     #[error("the server closed the connection{}", .0.as_ref().map(|e| format!(": {e}")).unwrap_or_default())]
     Closed(Option<Box<DbError>>),
+    /// The connection broke.
     #[error("the connection broke: {0}")]
     Io(io::Error),
     /// The server breaks the protocol as we know it.
-    #[error("unexpected from the server: {0}")]
+    #[error("unexpected message of the server: {0}")]
     Protocol(&'static str),
     /// A message, or a result that is held in memory, is beyond its bound (bytes).
     #[error("{what} of more than {max} bytes")]
@@ -56,7 +61,7 @@ pub enum TlsError {
     File { file: String, why: String },
     #[error("the system has no certificates to trust: name some with sslrootcert")]
     NoSystemRoots,
-    #[error("{0:?} is no name that a certificate can have")]
+    #[error("{0:?} is not a valid name for a certificate")]
     Name(String),
     #[error("{0}")]
     Session(#[from] rustls::Error),
@@ -66,7 +71,7 @@ pub enum TlsError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
-    #[error("the server asks for a password, and there is none")]
+    #[error("the server asks for a password, and the address has none")]
     PasswordMissing,
     #[error("the server asks for {0}, which is not supported")]
     Unsupported(String),
@@ -82,41 +87,61 @@ pub enum AuthError {
 /// and Notice Message Fields").
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DbError {
+    /// The severity.
     pub severity: Severity,
     /// SQLSTATE, five characters.
     pub code: String,
+    /// The primary message, in the server's language.
     pub message: String,
+    /// A second message with more detail.
     pub detail: Option<String>,
+    /// A suggestion.
     pub hint: Option<String>,
     /// Position of the error in the query, in characters, from 1.
     pub position: Option<u32>,
     /// Position of the error in `internal_query`.
     pub internal_position: Option<u32>,
+    /// The text of a query that the server ran itself.
     pub internal_query: Option<String>,
     /// The call stack of the failing code, one entry per line.
     pub context: Option<String>,
+    /// The schema that the error is about.
     pub schema: Option<String>,
+    /// The table that the error is about.
     pub table: Option<String>,
+    /// The column that the error is about.
     pub column: Option<String>,
+    /// The type that the error is about.
     pub data_type: Option<String>,
+    /// The constraint that the error is about.
     pub constraint: Option<String>,
     /// File of the server's source.
     pub file: Option<String>,
+    /// The line in `file`.
     pub line: Option<u32>,
+    /// The function of the server's source.
     pub routine: Option<String>,
 }
 
 /// Severity; from `Fatal` on the server ends the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
+    /// `DEBUG`.
     Debug,
+    /// `LOG`.
     Log,
+    /// `INFO`.
     Info,
+    /// `NOTICE`.
     Notice,
+    /// `WARNING`.
     Warning,
+    /// `ERROR`: the statement failed.
     #[default]
     Error,
+    /// `FATAL`: the session ends.
     Fatal,
+    /// `PANIC`: all sessions end.
     Panic,
 }
 

@@ -82,7 +82,7 @@ impl Link {
         !matches!(read, Err(Errno::AGAIN | Errno::INTR))
     }
 
-    /// Neither direction is used after this.
+    /// Marks both directions as unusable.
     pub(super) fn break_off(&self) {
         self.broken.store(true, Ordering::Release);
     }

@@ -8,6 +8,7 @@ use postgres_protocol::message::backend::Message;
 /// Result of one statement: rows, or only its command tag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResultSet {
+    /// The columns; none for a statement without rows.
     pub columns: Vec<Column>,
     /// The command tag: `SELECT 3`, `INSERT 0 1`, `BEGIN`; empty for an empty statement.
     pub command: String,
@@ -26,11 +27,13 @@ struct Cell {
 /// A column of a result. The numbers are those of the server's catalogs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
+    /// The column's name in the result.
     pub name: String,
     /// 0 if it is not a plain column of a table.
     pub table_oid: u32,
     /// `attnum`, or 0.
     pub table_column: i16,
+    /// The type's oid.
     pub type_oid: u32,
     /// `typlen`: bytes, or -1 for types of any length.
     pub type_size: i16,
@@ -46,18 +49,22 @@ pub struct Row<'a> {
 }
 
 impl ResultSet {
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.rows
     }
 
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
+    /// The rows, in order.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = Row<'_>> + Clone {
         (0..self.rows).map(|row| Row { set: self, row })
     }
 
+    /// The row of this number, from 0.
     pub fn row(&self, row: usize) -> Option<Row<'_>> {
         (row < self.rows).then_some(Row { set: self, row })
     }
@@ -121,6 +128,7 @@ impl<'a> Row<'a> {
         (!cell.null).then(|| &self.set.text[start..cell.end])
     }
 
+    /// The row's values, in the order of the columns; `None` is NULL.
     pub fn values(&self) -> impl ExactSizeIterator<Item = Option<&'a str>> + use<'a> {
         let row = *self;
         (0..self.set.columns.len()).map(move |column| row.get(column))

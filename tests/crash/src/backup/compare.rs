@@ -74,8 +74,8 @@ impl Restored {
         Ok(())
     }
 
-    /// Compares numbered streams: what was there before is there, and of what was written one after the other a
-    /// beginning. How many streams there are in all, and how many of these writes.
+    /// Compares numbered streams: earlier content is there, and of sequential writes a beginning. How many streams
+    /// there are in all, and how many of these writes.
     pub(super) fn compare_history(
         &self,
         session: &mut Session<'_>,
@@ -132,11 +132,11 @@ fn content(session: &mut Session<'_>, model: &Model) -> Result<Vec<u8>, String> 
     }
 }
 
-/// Whether content is at least what was there before, at most what is there after, and ends between two appends. How
+/// Whether content is at least that of before the backup, at most that of after it, and ends between two appends. How
 /// many appends it has, if none of them was in doubt.
 fn is_between(before: Option<&Model>, after: &Model, content: &[u8]) -> Result<Option<usize>, String> {
     if let Some(before) = before {
-        // What was in doubt then is so no more, or was never there.
+        // A write in doubt at that time is decided by now, or never happened.
         let sure: Vec<u8> = if before.settled() { before.content_until(before.pieces.len(), 0) } else { Vec::new() };
         if !content.starts_with(&sure) {
             return Err(difference("what was there before", &sure, content));

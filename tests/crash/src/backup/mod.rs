@@ -1,7 +1,7 @@
-//! Backups of the running server, in the middle of everything: each one is restored, served, and compared with what was
-//! known when it began and when it was there.
+//! Backups of the running server, in the middle of everything: each one is restored, served, and compared with the
+//! model at its begin and at its end.
 //!
-//! For every stream: what was acknowledged before is in it, it ends between two appends, and it holds nothing that is
+//! For every stream: earlier acknowledged content is in it, it ends between two appends, and it holds nothing that is
 //! not in the server too. Across streams: if an append is in it, so is every one that was answered before that one was
 //! sent.
 

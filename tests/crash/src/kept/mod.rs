@@ -1,7 +1,7 @@
 //! A worker with streams that keep only their newest content: by bytes, by age, by both.
 //!
-//! What is given up never comes back, what is above it is whole, a read below it is told so, and nothing is given up
-//! that is still to be kept. At the end of a run, without writers, everything beyond the bounds goes.
+//! Trimmed content never comes back, content above it is whole, a read below it is refused, and nothing is trimmed that
+//! is still to be kept. At the end of a run, without writers, everything beyond the bounds goes.
 
 mod forks;
 
@@ -26,7 +26,7 @@ struct Kept {
     lines: Numbered,
     bytes: Option<u64>,
     age: Option<Duration>,
-    /// The first line that was still there when last looked at: it only grows.
+    /// The first line that the last read still found: it only grows.
     floor: u64,
     floor_offset: String,
     /// Its deletion was asked for. If the answer was lost, it may have happened.
@@ -136,8 +136,8 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// What is there must be a whole end of what was written, and begin no earlier than before. Its size in bytes, if
-    /// it could be had.
+    /// The content must be a whole end of the written lines, and begin no earlier than before. Its size in bytes, if it
+    /// could be had.
     fn check(&mut self, which: usize) -> Result<u64, Down> {
         let stream = &mut self.streams[which];
         stream.lines.write(&mut self.session, 0)?;

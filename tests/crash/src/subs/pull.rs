@@ -1,7 +1,7 @@
 //! Two workers that claim, acknowledge, release or forget their claims.
 //!
 //! One of them at a time holds a claim, generations only grow, a claim whose time is not over is honoured also after a
-//! crash, one that was overtaken is fenced for ever, and what was acknowledged stays so.
+//! crash, one that was overtaken is fenced for ever, and acknowledged offsets stay acknowledged.
 
 use super::consumer::{Consumer, Offer, fetch};
 use super::{LEASE, Ledger, SUBSCRIPTIONS, WAKE_STREAM, wait_for};
@@ -149,7 +149,7 @@ impl Worker<'_> {
         world.report.count("claims");
         {
             let mut known = self.pull.known();
-            // Its time is over before it was looked at: another one may have been granted and noted since.
+            // Its lease ended before this check: another one may have been granted and noted since.
             if asked.elapsed() + MARGIN > LEASE {
                 return Ok(());
             }

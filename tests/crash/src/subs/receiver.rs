@@ -22,8 +22,8 @@ pub(super) fn start(world: &Arc<World>, hooks: &Arc<Hooks>) -> anyhow::Result<(S
         while !hooks.is_through() && world.report.clean() {
             match listener.accept() {
                 Ok((socket, _)) => {
-                    // One after the other, so that what a killed server sent is looked at before what the next one
-                    // sends.
+                    // One after the other, so that a killed server's deliveries are checked before those that the next
+                    // one sends.
                     let Some(wake) = receive(&socket).ok().flatten().and_then(|body| hooks.admit(&world, &body)) else {
                         continue;
                     };

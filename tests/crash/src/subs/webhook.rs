@@ -66,7 +66,7 @@ impl Hooks {
         self.through.store(true, Ordering::Release);
     }
 
-    /// Looks at a delivery; what it says, if it may come now.
+    /// Checks a delivery; its content, if it may come now.
     pub(super) fn admit(&self, world: &World, body: &[u8]) -> Option<Wake> {
         let wake: Wake = match serde_json::from_slice(body) {
             Ok(wake) => wake,

@@ -15,8 +15,10 @@ pub struct CopyRow {
 /// The bytes are not a row of this format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CopyError {
+    /// The row has this many bytes, 4 GiB or more.
     #[error("a row of {0} bytes is too long")]
     TooLong(usize),
+    /// The row ends within an escape sequence.
     #[error("a row ends within an escape")]
     Truncated,
 }
@@ -54,6 +56,7 @@ impl CopyRow {
         self.spans.len()
     }
 
+    /// Whether there are no columns.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()

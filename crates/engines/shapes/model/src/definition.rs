@@ -29,6 +29,7 @@ pub enum LogMode {
 /// The definition of a shape, as its request states it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Definition {
+    /// The table that the rows are of.
     pub table: TableName,
     /// The clause as the request wrote it.
     pub where_sql: Option<String>,
@@ -38,7 +39,9 @@ pub struct Definition {
     pub columns: Option<Vec<String>>,
     /// The columns that subset queries may use; `None`: all.
     pub queryable: Option<Vec<String>>,
+    /// Which columns changes have (`replica`).
     pub replica: Replica,
+    /// Whether the log begins with rows (`log`).
     pub log: LogMode,
 }
 
@@ -67,6 +70,7 @@ impl Definition {
 pub struct Condition(Box<[u8]>);
 
 impl Condition {
+    /// The where clause and the parameters of a definition.
     #[must_use]
     pub fn of(definition: &Definition) -> Self {
         let mut out = Vec::new();
@@ -77,6 +81,7 @@ impl Condition {
         Self(out.into())
     }
 
+    /// The where clause; `None`: all rows.
     #[must_use]
     pub fn where_sql(&self) -> Option<&str> {
         self.texts().next()

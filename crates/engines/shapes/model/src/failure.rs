@@ -26,6 +26,7 @@ impl Failure {
         }
     }
 
+    /// A failure that may pass after `retry_after_s` seconds.
     pub fn unavailable(code: &'static str, message: impl ToString, retry_after_s: u32) -> Self {
         Failure::Unavailable { code, message: message.to_string(), retry_after_s }
     }
@@ -34,8 +35,10 @@ impl Failure {
 /// The part of a request that its grant does not cover.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Beyond {
+    /// The table is not granted.
     #[error("the token does not allow to read the table {0}")]
     Table(TableName),
+    /// The column is not granted.
     #[error("the token does not allow to read the column {column:?} of the table {table}")]
     Column { column: String, table: TableName },
     #[error(
@@ -43,10 +46,13 @@ pub enum Beyond {
          {what} is not known to succeed on every row"
     )]
     MayFail { what: String, table: TableName },
+    /// The subquery's table is not granted as a whole.
     #[error("a subquery needs a token that allows to read all of its table, {0}")]
     Subquery(TableName),
+    /// The token reads, and the request deletes.
     #[error("a token reads shapes and does not delete them")]
     Delete,
+    /// The token has expired.
     #[error("the token has expired")]
     Expired,
 }

@@ -12,16 +12,22 @@ use std::sync::Arc;
 pub struct Family {
     /// The table's oid.
     pub table: u32,
+    /// The table's name.
     pub name: TableName,
+    /// See [`Definition::columns`].
     pub columns: Option<Vec<String>>,
+    /// See [`Definition::queryable`].
     pub queryable: Option<Vec<String>>,
+    /// See [`Definition::replica`].
     pub replica: Replica,
+    /// See [`Definition::log`].
     pub log: LogMode,
     /// The `electric-schema` header.
     pub schema: Box<str>,
 }
 
 impl Family {
+    /// The family of a definition, on the table of this oid, with this `electric-schema`.
     pub fn of(definition: &Definition, table: u32, schema: String) -> Self {
         Self {
             table,

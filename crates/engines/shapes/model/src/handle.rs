@@ -16,6 +16,7 @@ pub struct Handle<'a> {
 }
 
 impl<'a> Handle<'a> {
+    /// The handle of base `base` of the shape named `shape`.
     #[must_use]
     pub fn new(shape: &'a str, base: u32) -> Self {
         Self { shape, base }

@@ -5,7 +5,9 @@ use serde_json::{Map, Value};
 /// A field of the request. Fields of a subset are under `subset` in the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
+    /// A parameter of the shape.
     Shape(&'static str),
+    /// A parameter of a subset.
     Subset(&'static str),
 }
 
@@ -27,6 +29,7 @@ impl Invalid {
         Self(vec![(Field::Subset(field), message.into())])
     }
 
+    /// Adds a complaint about a field.
     pub fn add(&mut self, field: Field, message: impl Into<String>) {
         self.0.push((field, message.into()));
     }
@@ -48,6 +51,7 @@ impl Invalid {
         Self(self.0.into_iter().map(hide).collect())
     }
 
+    /// Whether there is a complaint about the field.
     pub fn has(&self, field: Field) -> bool {
         self.0.iter().any(|(known, _)| *known == field)
     }

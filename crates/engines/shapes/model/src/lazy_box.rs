@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 /// A part with a shared empty value.
 pub trait Empty: Default + 'static {
+    /// The empty value.
     fn empty() -> &'static Self;
 }
 

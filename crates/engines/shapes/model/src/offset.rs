@@ -22,6 +22,7 @@ impl ShapeOffset {
     /// The end of the snapshot, and the last position of a shape without changes.
     pub const SNAPSHOT_END: ShapeOffset = ShapeOffset { lsn: 0, op: Self::END };
 
+    /// The position of change `op` of the transaction that commits at `lsn`.
     #[must_use]
     pub fn new(lsn: u64, op: u64) -> Self {
         Self { lsn, op }
@@ -33,6 +34,7 @@ impl ShapeOffset {
         Self { lsn: 0, op: n }
     }
 
+    /// Whether it is a position in the snapshot.
     #[must_use]
     pub fn is_snapshot(self) -> bool {
         self.lsn == 0
@@ -70,6 +72,7 @@ pub enum From {
     Start,
     /// `now`: nothing but where the shape is.
     Now,
+    /// Everything after this position.
     After(ShapeOffset),
 }
 

@@ -43,6 +43,7 @@ pub fn condition(
     })
 }
 
+/// The table that a clause names; without a schema it is in `public`.
 pub fn name(named: &Named) -> TableName {
     TableName { schema: named.schema.clone().unwrap_or_else(|| SCHEMA.to_owned()), name: named.name.clone() }
 }

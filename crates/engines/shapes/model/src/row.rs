@@ -26,6 +26,7 @@ pub type Cells = Box<[Option<Box<[u8]>>]>;
 /// A row with borrowed values.
 pub type RowRef<'a> = Vec<Option<&'a [u8]>>;
 
+/// The row with borrowed values.
 #[must_use]
 pub fn borrowed(cells: &Cells) -> RowRef<'_> {
     cells.iter().map(|cell| cell.as_deref()).collect()

@@ -57,6 +57,7 @@ impl PgSnapshot {
         Self { xmin: xip.first().copied().unwrap_or(xmax), xmax, xip, lsn }
     }
 
+    /// Appends the stored form: `docs/format/shapes.md`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_varint(self.xmin);
         out.put_varint(self.xmax);
@@ -65,6 +66,7 @@ impl PgSnapshot {
         self.xip.iter().for_each(|xid| out.put_varint(*xid));
     }
 
+    /// The snapshot of a stored form, see [`PgSnapshot::encode`].
     pub fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let (xmin, xmax, lsn, count) = (d.varint()?, d.varint()?, d.varint()?, d.varint()?);
         if count > d.rest().len() as u64 {

@@ -6,7 +6,9 @@ use std::fmt;
 /// A schema's name and a table's, as in the catalog: without quotes, case kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TableName {
+    /// The schema.
     pub schema: String,
+    /// The table.
     pub name: String,
 }
 
@@ -54,6 +56,7 @@ pub struct ColumnType {
 /// A user-defined type: of a domain its base type, of an array its element type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
+    /// The type's name.
     pub name: TableName,
     /// The elements of the array are of a domain: reading a constant of this type runs the domain's checks.
     pub checked: bool,
@@ -61,10 +64,14 @@ pub struct Made {
     pub parts: String,
 }
 
+/// One column of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
+    /// The column's name, without quotes.
     pub name: String,
+    /// The column's type.
     pub ty: ColumnType,
+    /// Whether the column is NOT NULL.
     pub not_null: bool,
     /// The place in the primary key, from 0; `None`: not part of it.
     pub key: Option<u32>,
@@ -84,8 +91,10 @@ pub enum Generated {
     Virtual,
 }
 
+/// The kind of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
+    /// A table with rows of its own.
     Ordinary,
     /// The root or an inner node of a partition tree: its rows lie in its partitions.
     Partitioned,
@@ -97,8 +106,11 @@ pub const FIRST_NORMAL_OID: u32 = 16_384;
 /// A table in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
+    /// The table's oid.
     pub oid: u32,
+    /// The table's name.
     pub name: TableName,
+    /// The table's kind.
     pub kind: Kind,
     /// Columns in the order of `attnum`, without dropped ones.
     pub columns: Vec<Column>,
@@ -116,6 +128,7 @@ pub struct Table {
 /// Values of the catalog that change when a relation is altered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
+    /// The relation's oid.
     pub oid: u32,
     /// `pg_class.relfilenode`: it changes when all rows are rewritten.
     pub file: u32,

@@ -1,6 +1,6 @@
 //! Postgres as this crate asks it: typed questions, behind which stands a server ([`Server`]) or a simulated one.
 //!
-//! What is decided from the answers is in the other modules, so that a simulation runs it. Errors are those of the
+//! The other modules decide from the answers, so that a simulation runs their decisions. Errors are those of the
 //! protocol: callers tell them apart by SQLSTATE.
 
 use super::catalog::{Found, Which};
@@ -26,7 +26,7 @@ pub trait Postgres: Debug + Send + Sync {
     /// A connection for replication.
     fn replicate(&self, config: &Config) -> Result<Box<dyn Walsender>, Error>;
 
-    /// What runs jobs that need connections for queries.
+    /// The runner of jobs that need connections for queries.
     fn jobs(&self, options: pool::Options) -> Box<dyn Jobs> {
         Box::new(Pool::with(options))
     }
@@ -96,7 +96,7 @@ pub trait Connection: Any + Debug + Send {
     /// Has the server write all of its WAL to its disk soon. `lock`: how long to wait for a lock.
     fn flush(&mut self, lock: Duration) -> Result<(), Error>;
 
-    /// Where the server's WAL ends, and how many bytes of it the server keeps for `slot`.
+    /// The end of the server's WAL, and the bytes of it that the server keeps for `slot`.
     fn wal_end(&mut self, slot: &str) -> Result<(Lsn, u64), Error>;
 
     /// Whether no transaction is open and the connection has not failed.

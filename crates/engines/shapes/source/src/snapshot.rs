@@ -171,7 +171,7 @@ pub fn flush(session: &mut Session, lsn: u64) -> Result<(), SourceError> {
 pub(crate) const FLUSHED: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn()";
 pub(crate) const FLUSH: &str = "SET LOCAL synchronous_commit = local; SELECT pg_catalog.pg_logical_emit_message(true, 'thalweg', ''::pg_catalog.text)";
 
-/// Where the log ends, and how much of it is kept for the slot of the name that follows.
+/// The end of the WAL, and the bytes of it kept for the slot of the name that follows.
 const WAL_END: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn(), \
     (SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_flush_lsn(), s.restart_lsn)::pg_catalog.int8 \
     FROM pg_catalog.pg_replication_slots s WHERE s.slot_name OPERATOR(pg_catalog.=) ";

@@ -58,6 +58,7 @@ impl ContentType {
         (visible && named && whole).then(|| Self::Other(text.into()))
     }
 
+    /// The content type as the stream's creator sent it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -66,6 +67,7 @@ impl ContentType {
         }
     }
 
+    /// How content of this type is split into messages.
     #[must_use]
     pub fn kind(&self) -> Kind {
         kind(self.as_str().as_bytes())

@@ -19,13 +19,17 @@ pub struct Messages<'a> {
     pub lengths: Lengths,
 }
 
+/// Why a body is not valid JSON, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{what} at byte {at}")]
 pub struct JsonError {
+    /// The byte of the body, from 0.
     pub at: usize,
+    /// The fault.
     pub what: JsonFault,
 }
 
+/// The faults of JSON texts (RFC 8259), and two bounds of this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum JsonFault {
     #[error("invalid UTF-8")]

@@ -29,25 +29,16 @@ const TRIMMED: u8 = 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note<'a> {
     /// A producer's first append. It takes the next place.
-    NewProducer {
-        id: &'a [u8],
-        epoch: u64,
-        seq: u64,
-    },
+    NewProducer { id: &'a [u8], epoch: u64, seq: u64 },
     /// An append of the producer in that place.
-    Accepted {
-        place: u32,
-        epoch: u64,
-        seq: u64,
-    },
+    Accepted { place: u32, epoch: u64, seq: u64 },
     /// Closed, perhaps by the producer in that place.
-    Closed {
-        by: Option<u32>,
-    },
+    Closed { by: Option<u32> },
     /// Used at that time.
     Touched(Millis),
     /// The last `Stream-Seq`.
     Seq(&'a [u8]),
+    /// The stream was deleted and lives on for its forks.
     SoftDeleted,
     /// A fork of the stream was made.
     Forked,
@@ -60,6 +51,7 @@ pub enum Note<'a> {
 }
 
 impl Note<'_> {
+    /// Appends the stored form: `docs/format/streams.md`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Note::NewProducer { id, epoch, seq } => {
@@ -128,6 +120,7 @@ const CONFIG_FORK: u8 = 2;
 const CONFIG_RETENTION: u8 = 4;
 const CONFIG_DURABILITY: u8 = 8;
 
+/// Appends the note of a stream's creation: `docs/format/streams.md`.
 pub fn encode_config(config: &Config, out: &mut Vec<u8>) {
     out.put_u8(VERSION);
     config.content_type.encode(out);
@@ -153,6 +146,7 @@ pub fn encode_config(config: &Config, out: &mut Vec<u8>) {
     }
 }
 
+/// The configuration of a stream's first note.
 pub fn decode_config(note: &[u8]) -> Result<Config, DecodeError> {
     let mut d = Decoder::new(note);
     match d.u8()? {

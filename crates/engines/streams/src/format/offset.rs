@@ -14,7 +14,9 @@ const DIGITS_MAX: u64 = 9_999_999_999_999_999;
 /// One position in one history of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
+    /// The history that the offset is of.
     pub incarnation: u64,
+    /// The byte position in that history.
     pub offset: Offset,
 }
 
@@ -25,10 +27,12 @@ pub enum OffsetParam {
     Start,
     /// `now`
     Tail,
+    /// A position.
     At(Position),
 }
 
 impl Position {
+    /// The offset on the wire: two numbers of 16 digits, joined by `_`.
     #[must_use]
     pub fn to_text(self) -> [u8; OFFSET_BYTES] {
         let mut text = [b'_'; OFFSET_BYTES];
@@ -37,6 +41,7 @@ impl Position {
         text
     }
 
+    /// The position of an offset on the wire; `None` if it is none.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let (incarnation, rest) = text.split_at_checked(DIGITS)?;
@@ -49,6 +54,7 @@ impl Position {
 }
 
 impl OffsetParam {
+    /// The value of the parameter `offset`; `None` if it is none.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         match text {

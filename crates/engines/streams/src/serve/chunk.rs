@@ -52,7 +52,7 @@ pub(crate) struct Caching<'a> {
     pub(crate) gzip: bool,
 }
 
-/// Which read a chunk answers.
+/// The read that a chunk answers.
 #[derive(Clone, Copy)]
 pub(crate) enum Mode {
     CatchUp,

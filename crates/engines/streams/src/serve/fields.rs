@@ -81,7 +81,7 @@ impl<'a> Fields<'a> {
         self.closed.is_some_and(|value| value.eq_ignore_ascii_case(b"true"))
     }
 
-    /// Where an SSE reader resumes; an empty value means that it has received nothing.
+    /// The position at which an SSE reader resumes; an empty value means that it has received nothing.
     pub(crate) fn last_event_id(&self) -> Result<Option<Position>, Refusal> {
         match self.last_event_id {
             None | Some([]) => Ok(None),

@@ -84,7 +84,7 @@ impl Engine {
     }
 }
 
-/// Where a read starts. Offsets that the server never gave are refused rather than guessed around, but for places
+/// The start of a read. Offsets that the server never gave are refused rather than guessed around, but for places
 /// inside a message that holds no JSON: those are read from the message's start (`chunk::begins_earlier`).
 fn start(view: &LogView<'_, StreamState>, given: Option<OffsetParam>) -> Result<Offset, Refused> {
     let at = match given {

@@ -43,7 +43,7 @@ impl Engine {
         let expired = self.sweep(now);
         for result in [&recorded, &expired] {
             if let Err(refused) = result {
-                tracing::warn!(error = %refused.refusal, "upkeep of streams must wait");
+                tracing::warn!(error = %refused.refusal, "upkeep of streams failed and is retried");
             }
         }
         // A frame of ours must not wait for the next request.

@@ -8,10 +8,15 @@ use thalweg_base::Millis;
 /// An append as far as the stream's state matters.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
+    /// `Content-Type`.
     pub content_type: Option<&'a [u8]>,
+    /// Whether the request has no content.
     pub empty: bool,
+    /// `Stream-Closed: true`.
     pub close: bool,
+    /// `Stream-Seq`.
     pub seq: Option<&'a [u8]>,
+    /// The producer headers.
     pub claim: Option<Claim<'a>>,
     /// The tail differs from the request's `If-Match`.
     pub moved: bool,
@@ -21,35 +26,37 @@ pub struct Attempt<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Accept it. `producer` is its producer's place.
-    Accept {
-        producer: Option<u32>,
-    },
+    Accept { producer: Option<u32> },
     /// The append was accepted before; `seq` is the producer's highest accepted sequence number.
-    Duplicate {
-        seq: u64,
-    },
+    Duplicate { seq: u64 },
     /// The stream is closed already, and the request asks for nothing else.
     AlreadyClosed,
+    /// Refuse it.
     Refuse(Conflict),
 }
 
 /// Why the stream's state does not allow an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conflict {
+    /// The stream is closed.
     Closed,
+    /// Content without a type.
     NoContentType,
+    /// The type is not that of the stream.
     ContentType,
+    /// Neither content nor an end.
     Empty,
-    Stale {
-        epoch: u64,
-    },
-    Gap {
-        expected: u64,
-    },
+    /// The producer's epoch is below its last one, `epoch`.
+    Stale { epoch: u64 },
+    /// The producer's number is above the expected one.
+    Gap { expected: u64 },
+    /// A new epoch that does not begin at 0.
     MidEpoch,
+    /// A new producer beyond the bound.
     TooManyProducers,
     /// The tail is another than expected.
     Moved,
+    /// `Stream-Seq` is not above the last one.
     Seq,
 }
 

@@ -9,22 +9,30 @@ use thalweg_base::{Durability, Offset};
 /// Configuration in a PUT, before its source is read.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateRequest<'a> {
+    /// `Content-Type`.
     pub content_type: Option<&'a [u8]>,
+    /// `Stream-TTL` or `Stream-Expires-At`.
     pub lifetime: Option<Lifetime>,
+    /// `Stream-Closed: true`.
     pub closed: bool,
+    /// `Stream-Retention-…`.
     pub retention: Retention,
     /// `None` for the server's, or the source's.
     pub durability: Option<Durability>,
+    /// `Stream-Forked-From` and its offsets.
     pub fork: Option<ForkRequest<'a>>,
     /// Refuse if a stream of that name exists (`If-None-Match: *`).
     pub fresh: bool,
 }
 
+/// The origin of a fork in a PUT.
 #[derive(Clone, Copy, Debug)]
 pub struct ForkRequest<'a> {
+    /// The source's name.
     pub source: &'a str,
     /// `None` for the source's tail.
     pub at: Option<OffsetParam>,
+    /// `Stream-Fork-Sub-Offset`, 0 by default.
     pub sub_offset: u64,
 }
 

@@ -9,12 +9,12 @@ use thalweg_base::Millis;
 /// When a stream expires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lifetime {
+    /// Never.
     #[default]
     Unlimited,
     /// Expires this many seconds after the last read or write.
-    Idle {
-        secs: u64,
-    },
+    Idle { secs: u64 },
+    /// At this moment.
     Until(Millis),
 }
 
@@ -41,6 +41,7 @@ impl Lifetime {
         }
     }
 
+    /// Whether reads and writes prolong it.
     #[must_use]
     pub fn is_sliding(self) -> bool {
         matches!(self, Self::Idle { .. })

@@ -77,16 +77,24 @@ pub struct Fork {
 /// The configuration that a stream is made with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
+    /// The type of the content.
     pub content_type: ContentType,
+    /// When the stream expires.
     pub lifetime: Lifetime,
+    /// When the stream was made.
     pub created: Millis,
+    /// Whether the stream is closed from the start.
     pub closed: bool,
+    /// Its origin, if it is a fork.
     pub fork: Option<Box<Fork>>,
+    /// How much content it keeps.
     pub retention: Retention,
+    /// The promise of its acknowledgements; `None`: the server's.
     pub durability: Option<Durability>,
 }
 
 impl StreamState {
+    /// The state of a stream whose first frame ends at `at`.
     #[must_use]
     pub fn new(config: Config, at: Lsn) -> Self {
         let touched = if config.lifetime.is_sliding() { config.created } else { Millis::ZERO };

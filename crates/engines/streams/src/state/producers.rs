@@ -13,15 +13,20 @@ const SCANNED_MAX: usize = 8;
 /// A request's producer headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim<'a> {
+    /// `Producer-Id`.
     pub id: &'a [u8],
+    /// `Producer-Epoch`.
     pub epoch: u64,
+    /// `Producer-Seq`.
     pub seq: u64,
 }
 
 /// The last accepted append of one producer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Producer {
+    /// `Producer-Id`.
     pub id: Box<[u8]>,
+    /// The highest epoch seen.
     pub epoch: u64,
     /// The highest accepted in this epoch.
     pub seq: u64,
@@ -31,21 +36,16 @@ pub struct Producer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// New data, of a known producer or of the next one.
-    New {
-        known: Option<u32>,
-    },
+    New { known: Option<u32> },
     /// Accepted before; `seq` is the highest accepted.
-    Duplicate {
-        seq: u64,
-    },
-    Stale {
-        epoch: u64,
-    },
-    Gap {
-        expected: u64,
-    },
+    Duplicate { seq: u64 },
+    /// The epoch is below the producer's, `epoch`.
+    Stale { epoch: u64 },
+    /// The number leaves a gap.
+    Gap { expected: u64 },
     /// A new epoch must start at sequence number 0.
     MidEpoch,
+    /// A new producer beyond the bound.
     TooMany,
 }
 
@@ -64,16 +64,19 @@ impl PartialEq for Producers {
 }
 
 impl Producers {
+    /// All producers, by place.
     #[must_use]
     pub fn as_slice(&self) -> &[Producer] {
         &self.list
     }
 
+    /// The producer in this place.
     #[must_use]
     pub fn get(&self, place: u32) -> Option<&Producer> {
         self.list.get(place as usize)
     }
 
+    /// The place of the producer with this id.
     #[must_use]
     pub fn find(&self, id: &[u8]) -> Option<u32> {
         if self.by_id.is_empty() {

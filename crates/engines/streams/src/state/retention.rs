@@ -21,6 +21,7 @@ pub struct Retention {
 pub struct Mark {
     /// A message boundary.
     pub upto: Offset,
+    /// The time of the mark.
     pub time: Millis,
 }
 
@@ -51,6 +52,7 @@ impl Retention {
         Self { bytes: self.bytes.or(below.bytes), secs: self.secs.or(below.secs) }
     }
 
+    /// Whether all content is kept.
     #[must_use]
     pub fn is_unlimited(self) -> bool {
         self == Self::default()
@@ -74,6 +76,7 @@ impl Retention {
 }
 
 impl Marks {
+    /// All marks, the oldest first.
     #[must_use]
     pub fn as_slice(&self) -> &[Mark] {
         &self.0

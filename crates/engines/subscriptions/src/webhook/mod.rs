@@ -15,7 +15,7 @@ use thalweg_streams::format::offset::Position;
 /// The longest URL, in bytes.
 pub(crate) const URL_BYTES_MAX: usize = 2_048;
 
-/// Where webhooks may go.
+/// The addresses that webhooks may go to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Targets {
     /// `https` to public addresses.

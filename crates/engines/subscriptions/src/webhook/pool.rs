@@ -54,7 +54,9 @@ impl Pool {
             let name = format!("webhook-{}", queue.threads);
             match std::thread::Builder::new().name(name).spawn(move || shared.work()) {
                 Ok(_) => queue.threads += 1,
-                Err(error) if queue.threads == 0 => tracing::warn!(%error, "no thread for webhooks: tried again later"),
+                Err(error) if queue.threads == 0 => {
+                    tracing::warn!(%error, "a thread for webhooks could not be started and is retried")
+                }
                 Err(_) => {}
             }
         }

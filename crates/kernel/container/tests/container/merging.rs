@@ -1,4 +1,4 @@
-//! Merges leave what their rule says, and nothing else.
+//! Merges keep the entries that their rule keeps, and no others.
 
 use super::model::model;
 use super::*;
@@ -39,7 +39,8 @@ fn history() -> impl Strategy<Value = BTreeMap<(u8, u64), Kind>> {
     prop::collection::btree_map((0..4u8, 0..12u64), kind, 0..40)
 }
 
-/// What a reader at `at` needs to see a key: entries at or before, newest first, down to one that hides the rest.
+/// The entries that a reader at `at` needs to see a key: entries at or before, newest first, down to one that hides the
+/// rest.
 fn seen(history: &BTreeMap<(u8, u64), Kind>, key: u8, at: u64) -> Vec<(u64, Kind)> {
     let mut seen = Vec::new();
     for ((_, version), kind) in history.range((key, 0)..=(key, at)).rev() {
@@ -48,7 +49,7 @@ fn seen(history: &BTreeMap<(u8, u64), Kind>, key: u8, at: u64) -> Vec<(u64, Kind
             break;
         }
     }
-    // Nothing is what there was before a tombstone, too.
+    // A tombstone without older entries equals no entries.
     if seen.last().is_some_and(|(_, kind)| *kind == Kind::Tombstone) {
         seen.pop();
     }

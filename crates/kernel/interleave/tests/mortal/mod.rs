@@ -11,7 +11,7 @@ use thalweg_journal::{AppendError, Appended, Class, FrameRef, Journal, JournalSt
 use thalweg_manifest::{Manifest, ManifestError, MemoryManifest, Root};
 use thalweg_storage::{MemoryStorage, ObjectWriter, Storage, StorageError};
 
-/// What survives the process.
+/// The state that survives the process.
 #[derive(Clone, Default)]
 pub(crate) struct Disk {
     dead: Arc<AtomicBool>,

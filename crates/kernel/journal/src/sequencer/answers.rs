@@ -4,7 +4,7 @@ use crate::sink::{Kept, SinkError};
 use parking_lot::{Condvar, Mutex};
 use thalweg_base::Lsn;
 
-/// The position of the batch that was appended, and what became of it.
+/// The position of an appended batch, and the sink's answer.
 pub(crate) type Answer = (Lsn, Result<Kept, SinkError>);
 
 #[derive(Default)]

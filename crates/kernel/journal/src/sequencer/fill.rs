@@ -1,7 +1,7 @@
 //! The batch that is filling, and those that wait for the writer.
 //!
-//! A frame's checksum needs its position, which is given when it is appended: what does not fit the rest of the extent opens a batch in
-//! the next one, whose base is where this one ends. The lock around a `Fill` is never held over IO.
+//! A frame's checksum needs its position, which the append assigns: a frame that does not fit the rest of the extent
+//! opens a batch in the next one, whose base is where this one ends. The lock around a `Fill` is never held over IO.
 
 use crate::format::{BATCH_HEADER, BatchHeader, FRAME_HEADER, Seal, frame_header};
 use crate::options::Options;
@@ -18,7 +18,7 @@ pub(crate) struct Fill {
     /// The extent's number, because its base is not unique: an extent without batches has the base of the one behind
     /// it.
     extent: u64,
-    /// Where the next batch starts.
+    /// The position of the next batch.
     next: Lsn,
     /// Just after the last frame, and the last durable one.
     end: Lsn,
@@ -81,7 +81,7 @@ impl Fill {
         self.urgent
     }
 
-    /// Where the next batch would start, or the open one ends.
+    /// The position of the next batch, or the end of the open one.
     pub(crate) fn head(&self) -> Lsn {
         self.next
     }
@@ -146,7 +146,7 @@ impl Fill {
         Some(batch)
     }
 
-    /// Gives back what [`Fill::take`] gave, because it cannot be written now.
+    /// Returns a batch of [`Fill::take`] that the writer cannot write now.
     pub(crate) fn put_back(&mut self, batch: Batch) {
         self.waiting.push_front(batch);
     }
@@ -160,8 +160,8 @@ impl Fill {
         self.open.is_none() && self.waiting.is_empty()
     }
 
-    /// The position of a batch without frames, if nothing waits and the extent that was opened last is still in use. Each keeps room for
-    /// one beyond what frames may fill.
+    /// The position of a batch without frames, if nothing waits and the extent that was opened last is still in use.
+    /// Each extent keeps room for one mark beyond the bound of frames.
     pub(crate) fn mark(&mut self, extent: u64) -> Option<Lsn> {
         let at = self.next;
         let end = at.since(self.base).saturating_add(BATCH_HEADER as u64);

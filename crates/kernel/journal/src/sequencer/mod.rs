@@ -1,7 +1,7 @@
 //! The sequencer: the half of a journal that is the same for all sinks.
 //!
-//! Locks, from the outside in: `driving` (held over syncs), then `writer` (over writes, and while an extent is opened), then those of the
-//! sink, then `fill`; `window`, `answers` and those inside `published` stand alone.
+//! Locks, from the outside in: `driving` (held over syncs), then `writer` (over writes, and while an extent is opened),
+//! then those of the sink, then `fill`; `window`, `answers` and those inside `published` stand alone.
 
 pub(crate) mod answers;
 pub(crate) mod fill;
@@ -46,10 +46,11 @@ pub struct Sequencer<S: Sink> {
     pub(crate) options: Options,
     pub(crate) opened: Opened,
     pub(crate) term: Term,
-    /// What this opening writes is marked as its own.
+    /// The mark of everything that this opening writes.
     pub(crate) seal: Seal,
     pub(crate) fill: Mutex<Fill>,
-    /// One thread at a time takes the writer's steps: so no two syncs are under way, of which only one might learn of a failure.
+    /// One thread at a time takes the writer's steps: so no two syncs are under way, of which only one might learn of a
+    /// failure.
     pub(crate) driving: Mutex<()>,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) answers: Arc<Answers>,
@@ -57,12 +58,12 @@ pub struct Sequencer<S: Sink> {
     pub(crate) early: AtomicBool,
     pub(crate) window: Mutex<Window>,
     pub(crate) large: Large,
-    /// Batches of the window, and what readers hold.
+    /// Buffers of the window, and of readers.
     pub(crate) pinned: Pinned,
     pub(crate) published: Published,
     pub(crate) shell: Arc<Shell>,
     pub(crate) counters: Counters,
-    /// Nothing below is readable.
+    /// The trim point: frames below it cannot be read.
     pub(crate) start: AtomicU64,
 }
 
@@ -79,7 +80,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// A thread that sees the sum also sees what this thread has counted before.
+    /// A thread that sees the sum also sees this thread's earlier counts.
     pub(crate) fn add(counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Ordering::Release);
     }
@@ -148,8 +149,8 @@ impl<S: Sink> Sequencer<S> {
         Ok(fill.append(durability, parts, len, payload, &self.options))
     }
 
-    /// Waits until `upto` is durable, or `is_given_up` when something was told; whether it is durable. Without a writer thread the caller
-    /// drives.
+    /// Waits until `upto` is durable, or `is_given_up` when something was told; whether it is durable. Without a writer
+    /// thread the caller drives.
     fn wait_until(&self, upto: Lsn, is_given_up: impl Fn() -> bool) -> Result<bool, Poisoned> {
         if !self.shell.is_running() {
             self.step_all(|| self.durable() >= upto)?;

@@ -1,4 +1,5 @@
-//! Counts the memory behind payloads: a payload is a slice of the batch or of the read that it came with, and keeps all of it.
+//! Counts the memory behind payloads: a payload is a slice of the batch or of the read that it came with, and keeps all
+//! of it.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -22,6 +23,7 @@ struct Buffers {
 pub struct PinnedBuffer {
     /// Two slices with the same `id`, both still held, keep the same buffer.
     pub id: usize,
+    /// The buffer's length in bytes.
     pub bytes: usize,
 }
 

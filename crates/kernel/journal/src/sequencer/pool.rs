@@ -1,7 +1,8 @@
 //! Threads that take the writer's steps of many journals.
 //!
-//! A journal with work takes a thread and keeps it while it is busy; one that has paused gives it back. So an idle journal has none. If all
-//! threads are taken and journals wait, each thread goes on to the next journal after every step.
+//! A journal with work takes a thread and keeps it while it is busy; one that has paused gives it back. So an idle
+//! journal has none. If all threads are taken and journals wait, each thread goes on to the next journal after every
+//! step.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -15,7 +16,8 @@ const IDLE: Duration = Duration::from_secs(2);
 
 /// Work that a pool's thread takes.
 pub(crate) trait Work: Send + Sync + 'static {
-    /// Takes steps until there is nothing to do, or until others wait. `true` if there is more: then it is called again.
+    /// Takes steps until there is nothing to do, or until others wait. `true` if there is more: then it is called
+    /// again.
     fn work(&self) -> bool;
 
     /// Called after a panic of `work`, before `leave`. The step that panicked is not done.
@@ -25,8 +27,8 @@ pub(crate) trait Work: Send + Sync + 'static {
     fn leave(self: Arc<Self>);
 }
 
-/// Threads that the writers of journals share. A clone is the same pool; its threads end when the last clone is dropped and nothing is left
-/// to do.
+/// Threads that the writers of journals share. A clone is the same pool; its threads end when the last clone is dropped
+/// and nothing is left to do.
 #[derive(Clone)]
 pub struct WriterPool {
     life: Arc<Life>,
@@ -90,7 +92,7 @@ impl WriterPool {
             if let Err(error) = spawned {
                 // The running threads take the work: the first one never ends.
                 state.threads -= 1;
-                tracing::warn!(%error, "no further thread for journals");
+                tracing::warn!(%error, "another writer thread for journals could not be started");
             }
         }
     }

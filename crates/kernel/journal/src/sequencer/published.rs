@@ -1,4 +1,4 @@
-//! What the writer tells the world: how far frames are written and durable, and whether it stopped.
+//! The published state of the writer: the written and the durable position, and whether the writer stopped.
 
 use crate::Poisoned;
 use parking_lot::{Condvar, Mutex};
@@ -47,7 +47,8 @@ impl Published {
         Lsn(self.synced.load(Ordering::Acquire))
     }
 
-    /// Advances the synced and the durable position. The caller calls [`Published::notify`] after this, once it holds no lock.
+    /// Advances the synced and the durable position. The caller calls [`Published::notify`] after this, once it holds
+    /// no lock.
     pub(crate) fn set_synced(&self, to: Lsn) {
         self.synced.fetch_max(to.0, Ordering::AcqRel);
         self.set_durable(to);
@@ -87,7 +88,11 @@ impl Published {
     pub(crate) fn poison(&self, poisoned: Poisoned) -> Poisoned {
         let Poisoned { operation, .. } = poisoned;
         if self.poisoned.set(poisoned.clone()).is_ok() {
-            tracing::error!(operation, cause = poisoned.cause, "the journal stops");
+            tracing::error!(
+                operation,
+                cause = poisoned.cause,
+                "the journal stopped: it accepts nothing until a restart"
+            );
             self.notify();
         }
         self.poisoned().unwrap_or(poisoned)

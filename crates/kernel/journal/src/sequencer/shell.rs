@@ -1,5 +1,5 @@
-//! The writer's steps on a thread of a pool: takes one when there is work, parks on it during short pauses, and gives it back. The only place
-//! with a clock.
+//! The writer's steps on a thread of a pool: takes one when there is work, parks on it during short pauses, and gives
+//! it back. The only place with a clock.
 //!
 //! *Gathering.* A sync costs about the same however many frames it makes durable, and clients that were just answered
 //! append again soon. So after a sync the next batch waits until it holds a frame for half of the clients that appended
@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// What a sync counts for at most, however slow the device: a batch is gathered for twice as long.
+/// The longest sync time that counts, even for a slower device: a batch fills for twice this time.
 const SYNC_TIME_MAX: Duration = Duration::from_millis(1);
 /// How long nothing must have come in before the writer says so in the journal and gives its thread back.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -38,26 +38,27 @@ pub(crate) struct Shell {
     left: Condvar,
 }
 
-/// What the writer remembers from one step to the next, whichever thread takes it.
+/// The writer's state between steps, which different threads may take.
 #[derive(Default)]
 struct Pace {
     /// Since when buffered frames are written and not synced: no acknowledgement waits for that sync.
     dirty_since: Option<Instant>,
     sync_time: Duration,
-    /// Nothing came in during the last pause.
+    /// No frame came in during the last pause.
     quiet: bool,
 }
 
-/// What the thread does after a step.
+/// The thread's next action after a step.
 enum Next {
     Look,
     Park(Duration),
-    /// There is nothing to do, or nothing can be done.
+    /// End: there is no work, or none is possible.
     Leave,
 }
 
 impl Shell {
-    /// `accepted` frames wait or are written. While the writer is busy, or gathers more than these, this is two atomic loads.
+    /// `accepted` frames wait or are written. While the writer is busy, or gathers more than these, this is two atomic
+    /// loads.
     pub(crate) fn kick(&self, accepted: u64) {
         if accepted < self.goal.load(Ordering::SeqCst) {
             return;
@@ -126,7 +127,7 @@ impl<S: Sink> Sequencer<S> {
         Ok(())
     }
 
-    /// Takes a step, and says what comes next.
+    /// Takes a step, and returns the next action.
     fn look(&self, pace: &mut Pace) -> Result<Next, Poisoned> {
         let (before, began) = (self.written_frames(), Instant::now());
         let (worked, synced) = self.timed_step()?;
@@ -137,7 +138,7 @@ impl<S: Sink> Sequencer<S> {
             self.gather(self.written_frames() - before, 2 * pace.sync_time);
             return Ok(Next::Look);
         }
-        // What others wrote by themselves is found by looking.
+        // Batches that callers wrote themselves announce nothing: the writer checks for them.
         if self.is_dirty() {
             pace.quiet = false;
             let waited = pace.dirty_since.get_or_insert(began).elapsed();

@@ -20,12 +20,16 @@ pub enum TakeOverError<E> {
     /// A later owner has the journal, or the term was used before: acquire a larger one.
     #[error(transparent)]
     Fenced(#[from] Fenced),
+    /// The sink lacks or damages bytes that were durable; `proof` says how that is known.
     #[error("the journal is damaged at {at}, which was durable: {proof}")]
     Corrupt { at: Lsn, proof: String },
+    /// A call of the sink failed.
     #[error("{operation} of the journal failed: {error}")]
     Sink { operation: &'static str, error: SinkError },
+    /// The caller's replay refused the frame at this position.
     #[error("the frame at {at} was refused: {error}")]
     Replay { at: Lsn, error: E },
+    /// The options contradict each other; the text says how.
     #[error("journal options: {0}")]
     Options(&'static str),
 }
@@ -39,7 +43,7 @@ impl<E> TakeOverError<E> {
     }
 }
 
-/// What a take-over found, up to the first hole.
+/// The batches that a take-over found, up to the first hole.
 struct Found {
     end: Lsn,
     /// The largest position that a batch says was durable.
@@ -47,10 +51,12 @@ struct Found {
 }
 
 impl<S: Sink> Sequencer<S> {
-    /// Opens the journal in a remote sink as the owner of term `term`, which must be above the terms of all owners before.
+    /// Opens the journal in a remote sink as the owner of term `term`, which must be above the terms of all owners
+    /// before.
     ///
-    /// Every frame from the floor on is given to `replay`, in order. An end before what `bounds` says is corruption. When this returns, no
-    /// earlier owner can append, the replayed frames are durable, and the sink keeps nothing at or behind the end.
+    /// Calls `replay` with every frame from the floor on, in order. A journal that ends before the durable end in
+    /// `bounds` is corrupt. When this returns, no earlier owner can append, the replayed frames are durable, and the
+    /// sink keeps nothing at or behind the end.
     pub fn take_over<E>(
         sink: S,
         options: Options,
@@ -110,7 +116,8 @@ fn read_kept<E>(
 }
 
 impl Found {
-    /// Checks the batches of a piece and replays their frames. A batch is kept whole or not at all: damage is corruption wherever it is.
+    /// Checks the batches of a piece and replays their frames. A batch is kept whole or not at all: damage is
+    /// corruption wherever it is.
     fn take<E>(
         &mut self,
         piece: Piece,

@@ -38,8 +38,8 @@ impl Window {
         }
     }
 
-    /// The payload, if its batch is here; an error if no frame of this length stands there. `last` remembers the batch between
-    /// calls, because neighbours are asked for together.
+    /// The payload, if its batch is here; an error if no frame of this length stands there. `last` remembers the batch
+    /// between calls, because neighbours are asked for together.
     pub(crate) fn get(&self, frame: FrameRef, last: &mut usize) -> Option<Result<Bytes, &'static str>> {
         let holds = |at: usize| {
             let (lsn, bytes) = self.batches.get(at)?;

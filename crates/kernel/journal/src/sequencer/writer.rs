@@ -55,7 +55,7 @@ enum FlightState {
     Kept,
 }
 
-/// What became of an attempt to open an extent.
+/// The outcome of an attempt to open an extent.
 #[derive(Clone, Copy, PartialEq)]
 enum Opening {
     Opened,
@@ -89,8 +89,9 @@ impl Writer {
 }
 
 impl<S: Sink> Sequencer<S> {
-    /// Takes the oldest batch and gives it to the sink. `false` if there is none, if a durable one is not finished, if too many are in flight,
-    /// or if there is no space for its extent: then it waits for a trim or for the sink to find space.
+    /// Takes the oldest batch and gives it to the sink. `false` if there is none, if a durable one is not finished, if
+    /// too many are in flight, or if there is no space for its extent: then it waits for a trim or for the sink to find
+    /// space.
     pub fn begin(&self) -> Result<bool, Poisoned> {
         let _one = self.driving.lock();
         let (worked, told) = {
@@ -138,9 +139,9 @@ impl<S: Sink> Sequencer<S> {
         self.sink.in_flight_max().max(1)
     }
 
-    /// Writes what waits on the caller's thread, if that needs neither a new extent nor waiting for another thread; whether the
-    /// writer's thread has something to see to. A write to allocated blocks goes to the page cache; it is not held up by the
-    /// device while little is waiting to be synced, which is seen to.
+    /// Writes the waiting batches on the caller's thread, if that needs neither a new extent nor waiting for another
+    /// thread; whether the writer's thread has something to see to. A write to allocated blocks goes to the page cache;
+    /// it is not held up by the device while little is waiting to be synced, which is seen to.
     pub(crate) fn write_through(&self) -> bool {
         if !S::LOCAL {
             return true;
@@ -178,8 +179,8 @@ impl<S: Sink> Sequencer<S> {
         wanted
     }
 
-    /// Syncs what `begin` wrote, and publishes it, if a durable frame is among it or enough has gathered. `false` if there was
-    /// nothing to do.
+    /// Syncs the batches that `begin` wrote, and publishes them, if a durable frame is among it or enough has gathered.
+    /// `false` if there was nothing to do.
     pub fn finish(&self) -> Result<bool, Poisoned> {
         let bytes = self.options.sync_bytes;
         self.sync_if(|writer| writer.is_waited_for() || writer.written.since(writer.synced) > bytes)
@@ -399,8 +400,8 @@ impl<S: Sink> Sequencer<S> {
         Ok(Opening::Opened)
     }
 
-    /// Writes and syncs all that was accepted, says so in a last batch, and stops. A closed journal accepts nothing. If frames are
-    /// left for which the disk has no space, it may be called again.
+    /// Writes and syncs all that was accepted, says so in a last batch, and stops. A closed journal accepts nothing. If
+    /// frames are left for which the disk has no space, it may be called again.
     pub fn close(&self) -> Result<(), Poisoned> {
         self.shell.stop();
         self.fill.lock().closed = true;

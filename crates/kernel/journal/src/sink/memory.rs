@@ -1,8 +1,10 @@
-//! A remote sink in memory, for tests and simulations: shared by its owners, with a network between them that is late, unordered and lossy.
+//! A remote sink in memory, for tests and simulations: shared by its owners, with a network between them that is late,
+//! unordered and lossy.
 //!
-//! Every append is a *message*. A message that arrives is judged by the store, and its answer goes back; both ways may lose it. With
-//! [`Network::Held`] the seed decides what happens to which message when [`MemorySink::deliver`] is called, and nothing else happens: no
-//! thread and no clock. With [`Network::After`] a thread delivers each message after a time, and loses none.
+//! Every append is a *message*. A message that arrives is judged by the store, and its answer goes back; both ways may
+//! lose it. With [`Network::Held`] the seed decides the fate of each message when [`MemorySink::deliver`] is called,
+//! and nothing else happens: no thread and no clock. With [`Network::After`] a thread delivers each message after a
+//! time, and loses none.
 
 use crate::Faults;
 use crate::sink::{Fenced, Kept, Piece, Sink, SinkBatch, SinkError, Term};
@@ -19,8 +21,8 @@ use thalweg_base::{Completer, Lsn, Ticket};
 /// How messages travel.
 #[derive(Clone, Copy, Debug)]
 pub enum Network {
-    /// One at a time, chosen by the seed, when a test says so. Of 100 messages `lost` are, `unanswered` arrive and lose their answer, and
-    /// `repeated` arrive a second time, at any time later.
+    /// One at a time, chosen by the seed, when a test says so. Of 100 messages `lost` are, `unanswered` arrive and lose
+    /// their answer, and `repeated` arrive a second time, at any time later.
     Held { lost: u64, unanswered: u64, repeated: u64 },
     /// Each after `delay`, or up to `spread` later: then they overtake each other.
     After { delay: Duration, spread: Duration },
@@ -90,7 +92,7 @@ impl MemorySink {
         Self { shared, in_flight_max, _timer: timer }
     }
 
-    /// Something happens to one of the messages on their way, as the seed decides; whether there was one.
+    /// Delivers, repeats or loses one message in flight, or its answer, as the seed decides; whether there was one.
     pub fn deliver(&self) -> bool {
         let mut state = self.shared.state.lock();
         let Network::Held { lost, unanswered, repeated } = self.shared.network else { return false };
@@ -118,7 +120,7 @@ impl MemorySink {
         true
     }
 
-    /// How many messages are on their way, those of dead owners included.
+    /// The number of messages in flight, those of dead owners included.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.shared.state.lock().messages.len()
@@ -173,7 +175,7 @@ impl State {
         while let Some((term, bytes)) = self.batches.get(&at)
             && at < range.end
         {
-            // A copy: what an answer holds is its own.
+            // A copy: an answer owns its bytes.
             pieces.push(Piece::new(at, *term, Bytes::copy_from_slice(bytes)));
             at = at.plus(bytes.len() as u64);
         }

@@ -1,19 +1,19 @@
-//! What makes batches durable: the half of a journal below its sequencer.
+//! The half of a journal below its sequencer: it makes batches durable.
 //!
-//! A *sink* keeps batches at the positions that the sequencer gave them. It knows nothing of frames, readers or waiters, and publishes
-//! nothing. What a *kept* batch survives is said by [`Kept`]. An *extent* is a piece of the sink that batches are packed into; a sink without
-//! extents is one extent without end.
+//! A *sink* keeps batches at the positions that the sequencer gave them. It knows nothing of frames, readers or
+//! waiters, and publishes nothing. [`Kept`] says which failures a *kept* batch survives. An *extent* is a piece of the
+//! sink that batches are packed into; a sink without extents is one extent without end.
 //!
 //! Two kinds of sinks exist, told apart by [`Sink::LOCAL`]:
 //!
-//! - A *local* sink (files) answers an append at once with [`Kept::Written`]: the batch survives the process, and [`Sink::sync`] makes
-//!   everything written survive loss of power. The sequencer writes batches through on the threads that made them, and has one sync under
-//!   way at a time.
-//! - A *remote* sink answers an append later with [`Kept::Durable`]. Several appends are in flight, up to [`Sink::in_flight_max`], and their
-//!   answers may come in any order.
+//! - A *local* sink (files) answers an append at once with [`Kept::Written`]: the batch survives the process, and
+//!   [`Sink::sync`] makes everything written survive loss of power. The sequencer writes batches through on the threads
+//!   that made them, and has one sync under way at a time.
+//! - A *remote* sink answers an append later with [`Kept::Durable`]. Several appends are in flight, up to
+//!   [`Sink::in_flight_max`], and their answers may come in any order.
 //!
-//! The sequencer acknowledges a batch only after every batch before it is kept, so a hole in the sink is never below an acknowledged
-//! position.
+//! The sequencer acknowledges a batch only after every batch before it is kept, so a hole in the sink is never below an
+//! acknowledged position.
 
 pub(crate) mod file;
 #[cfg(feature = "testing")]
@@ -29,10 +29,13 @@ use std::ops::Range;
 use thalweg_base::{Lsn, Ticket};
 use thiserror::Error;
 
-/// One opening of a journal: its number, larger than that of any opening before, and a random salt. Both are part of every checksum.
+/// One opening of a journal: its number, larger than that of any opening before, and a random salt. Both are part of
+/// every checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Term {
+    /// The opening's number, from 1.
     pub number: u64,
+    /// Random for each opening.
     pub salt: u64,
 }
 
@@ -46,15 +49,21 @@ impl Term {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the journal belongs to the owner of term {by}; the owner of term {term} must open it again")]
 pub struct Fenced {
+    /// The deposed owner's term.
     pub term: u64,
+    /// The later owner's term.
     pub by: u64,
 }
 
-/// A batch with its place. The bytes begin with its header and are the same in every sink: see `docs/format/journal.md`.
+/// A batch with its place. The bytes begin with its header and are the same in every sink: see
+/// `docs/format/journal.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkBatch {
+    /// The position of the batch's header.
     pub at: Lsn,
+    /// The opening that wrote the batch.
     pub term: Term,
+    /// The batch's header and frames.
     pub bytes: Bytes,
 }
 
@@ -66,7 +75,7 @@ impl SinkBatch {
     }
 }
 
-/// What a batch that was appended survives.
+/// The failures that an appended batch survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// The end of the process. [`Sink::sync`] makes it durable.
@@ -81,7 +90,8 @@ pub enum SinkError {
     /// Final: nothing of this owner is kept from here on, and this batch was not.
     #[error(transparent)]
     Fenced(#[from] Fenced),
-    /// No extent could be opened. The same call may succeed when there is space. No append is answered so: an extent has its space.
+    /// No extent could be opened. The same call may succeed when there is space. No append is answered so: an extent
+    /// has its space.
     #[error("the sink has no space")]
     NoSpace,
     /// The sink does not know whether the batch is kept, or will be. The same batch may be appended again.
@@ -107,12 +117,15 @@ impl SinkError {
 /// Bytes of one term that stand at a position. The bytes of each answer are its own: readers are charged for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
+    /// The position of the first byte.
     pub at: Lsn,
+    /// The bytes as they are stored.
     pub bytes: Bytes,
     pub(crate) seal: Seal,
 }
 
 impl Piece {
+    /// Bytes at `at` that the opening `term` wrote.
     #[must_use]
     pub fn new(at: Lsn, term: Term, bytes: Bytes) -> Self {
         Self { at, bytes, seal: term.seal() }
@@ -135,9 +148,10 @@ pub trait Sink: Send + Sync + 'static {
         1
     }
 
-    /// Promises an extent with room for a batch of one frame with a payload of `len` bytes, behind the extents that were promised before:
-    /// the bytes of batches that fit it. `None` if only the reserve is left and `class` may not use it, or nothing is left. Waits for no device: it may ask the
-    /// operating system for the free space, which it knows.
+    /// Promises an extent with room for a batch of one frame with a payload of `len` bytes, behind the extents that
+    /// were promised before: the bytes of batches that fit it. `None` if only the reserve is left and `class` may not
+    /// use it, or nothing is left. Waits for no device: it may ask the operating system for the free space, which it
+    /// knows.
     fn promise(&self, class: Class, len: usize) -> Option<u64> {
         let _ = (class, len);
         Some(u64::MAX)
@@ -152,16 +166,19 @@ pub trait Sink: Send + Sync + 'static {
 
     /// Keeps a batch.
     ///
-    /// *Order.* The sequencer appends batches in the order of their positions, without holes. A remote sink may keep them in any order,
-    /// and may keep a batch although it lost one before it.
+    /// *Order.* The sequencer appends batches in the order of their positions, without holes. A remote sink may keep
+    /// them in any order, and may keep a batch although it lost one before it.
     ///
-    /// *Idempotence.* Appending the same bytes at the same position in the same term again succeeds and changes nothing, however often and
-    /// however late. Other bytes at a position that holds some are refused with [`SinkError::Failed`]: nothing that is kept is ever replaced.
+    /// *Idempotence.* Appending the same bytes at the same position in the same term again succeeds and changes
+    /// nothing, however often and however late. Other bytes at a position that holds some are refused with
+    /// [`SinkError::Failed`]: nothing that is kept is ever replaced.
     ///
-    /// *Unknown outcomes.* After [`SinkError::Unknown`] the batch may be kept, may never be, or may be kept later. The sequencer appends it
-    /// again until the outcome is known. A sink gives this answer only after a time limit of its own, which paces the repetitions.
+    /// *Unknown outcomes.* After [`SinkError::Unknown`] the batch may be kept, may never be, or may be kept later. The
+    /// sequencer appends it again until the outcome is known. A sink gives this answer only after a time limit of its
+    /// own, which paces the repetitions.
     ///
-    /// *Failure.* After [`SinkError::Failed`] or [`SinkError::Fenced`] the sequencer stops for good. An answer must always come.
+    /// *Failure.* After [`SinkError::Failed`] or [`SinkError::Fenced`] the sequencer stops for good. An answer must
+    /// always come.
     fn append(&self, batch: SinkBatch) -> Ticket<Result<Kept, SinkError>>;
 
     /// Makes everything that was appended before this call durable, for a local sink. After an error it is unknown how
@@ -170,14 +187,14 @@ pub trait Sink: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Makes `term` the only one that may append. When the answer is there, no batch of an earlier term that is not kept yet will ever be,
-    /// whenever it was sent. A term that is not above every other that fenced the sink or that a kept batch has is refused with [`SinkError::Fenced`], but
-    /// for the very same term and salt again, which succeeds.
+    /// Makes `term` the only one that may append. When the answer is there, no batch of an earlier term that is not
+    /// kept yet will ever be, whenever it was sent. A term that is not above every other that fenced the sink or that a
+    /// kept batch has is refused with [`SinkError::Fenced`], but for the very same term and salt again, which succeeds.
     fn fence(&self, term: Term) -> Ticket<Result<(), SinkError>>;
 
-    /// Bytes of the range, in order and without a hole, from its first byte on. A sink may give more on either side than was asked for, and may stop before the
-    /// end of the range, but not before its first byte; [`SinkError::Missing`] if that is not there. A remote sink gives whole batches. The bytes are
-    /// not checked.
+    /// Bytes of the range, in order and without a hole, from its first byte on. A sink may give more on either side
+    /// than was asked for, and may stop before the end of the range, but not before its first byte;
+    /// [`SinkError::Missing`] if that is not there. A remote sink gives whole batches. The bytes are not checked.
     fn read(&self, range: Range<Lsn>) -> Ticket<Result<Vec<Piece>, SinkError>>;
 
     /// The bytes that [`Self::read`] gives, if no device or network has to be waited for; else `None`.
@@ -186,16 +203,17 @@ pub trait Sink: Send + Sync + 'static {
         None
     }
 
-    /// Nothing below `upto` is read again by the sequencer, and everything below `synced` is durable: the sink may free it, in its own time.
-    /// Never waits.
+    /// Nothing below `upto` is read again by the sequencer, and everything below `synced` is durable: the sink may free
+    /// it, in its own time. Never waits.
     fn trim(&self, upto: Lsn, synced: Lsn);
 
-    /// Removes everything at `from` and behind it, for the owner of `term`, which fenced the sink and has appended nothing. Only batches that no owner
-    /// has acknowledged may stand there: those behind a hole, or whose owner died before it knew. When the answer is there, nothing of it is ever read
-    /// again, and the owner may append at `from`. May be repeated.
+    /// Removes everything at `from` and behind it, for the owner of `term`, which fenced the sink and has appended
+    /// nothing. Only batches that no owner has acknowledged may stand there: those behind a hole, or whose owner died
+    /// before it knew. When the answer is there, nothing of it is ever read again, and the owner may append at `from`.
+    /// May be repeated.
     fn truncate(&self, from: Lsn, term: Term) -> Ticket<Result<(), SinkError>>;
 
-    /// Where the oldest bytes stand that the next opening would read, needed or not; `None` if that is where frames are
+    /// The position of the oldest bytes that the next opening would read, needed or not; `None` if that is where frames are
     /// readable from.
     fn oldest(&self) -> Option<Lsn> {
         None

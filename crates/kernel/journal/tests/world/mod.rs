@@ -84,12 +84,12 @@ struct World {
     journal: Arc<FileJournal>,
     /// Every frame accepted and not known to be lost, from the floor on.
     model: Vec<Entry>,
-    /// What must survive loss of power, and death of the process.
+    /// The positions that must survive loss of power, and death of the process.
     durable: Lsn,
     written: Lsn,
     buffered: u64,
     floor: Lsn,
-    /// What the owner's root says of the journal's term.
+    /// The journal's term in the owner's root.
     term: u64,
     held: Vec<(Held, Vec<usize>)>,
     /// The number of entries that were dropped from the model's front.
@@ -260,7 +260,7 @@ impl World {
         Ok(())
     }
 
-    /// What an event loop does: buffered frames are written by itself.
+    /// Acts as an event loop: writes buffered frames itself.
     fn kick(&mut self) -> Check {
         self.journal.kick();
         match self.journal.poisoned() {
@@ -596,7 +596,8 @@ impl World {
                     } else {
                         self.disk.crash_kill();
                     }
-                    // Files that the opening has made may prove what nothing proved before: that the segment before them is lost.
+                    // Files that the opening has made may prove what nothing proved before: that the segment before
+                    // them is lost.
                     report = verify(&self.disk, bounds);
                 }
                 Err(e) => return Err(format!("open: {e}")),

@@ -1,5 +1,5 @@
-//! Directory objects as versions before containers wrote them: blocks (a length, records in order of their logs, a checksum over both),
-//! then a footer. They are read, never written.
+//! Directory objects as versions before containers wrote them: blocks (a length, records in order of their logs, a
+//! checksum over both), then a footer. They are read, never written.
 
 use super::DirectoryError;
 use super::build::DirectoryMeta;

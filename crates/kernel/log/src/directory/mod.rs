@@ -15,7 +15,7 @@ pub(crate) use build::{DirectoryBuilder, DirectoryMeta};
 pub(crate) use merge::merge_newest_wins;
 pub(crate) use read::{DirectoryReader, verify};
 
-/// What can go wrong with directory objects, whichever form they have.
+/// Errors of directory objects of every format.
 pub type DirectoryError = thalweg_container::ContainerError;
 
 #[cfg(all(test, not(feature = "shuttle")))]

@@ -9,8 +9,8 @@ use thalweg_base::{LogId, ObjectId};
 use thalweg_container::{Entry, Kind, Object, Scan, Source};
 use thalweg_storage::Storage;
 
-/// Reads one directory object. Every byte is checked before a record of it is given out; what the object says of all its records is
-/// checked at the end.
+/// Reads one directory object. The reader verifies the bytes of each record before it returns the record, and the
+/// object's totals at the end.
 pub(crate) struct DirectoryReader {
     object: ObjectId,
     form: Form,

@@ -158,7 +158,7 @@ const GOLDEN: &[&str] = &[
     "000000002d000000679a5274",
 ];
 
-/// What versions before containers wrote, as they pinned it.
+/// The bytes of versions before containers, as those versions pinned them.
 const EARLIER: ObjectId = ObjectId(258);
 const EARLIER_GOLDEN: &[&str] = &[
     "0a0000000304616263c501000101c7b5",

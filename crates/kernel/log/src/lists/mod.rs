@@ -1,13 +1,14 @@
-//! List objects: what the root does not hold itself of the lists of objects that runs are.
+//! List objects: the parts of runs' object lists that the root does not hold itself.
 //!
-//! A run has thousands of objects, and the root is written with every edit. So a list is cut into *pages*, in the order of keys, and each
-//! page is an immutable object. The root names the pages of a run and holds how the run differs from them by now: objects that are gone,
-//! objects in which something has died since, and objects that came. When the root would hold more of that than
-//! [`ListOptions::root_bytes`], the run with the largest part of it has the pages that differ written once more ([`pack`]).
+//! A run has thousands of objects, and the root is written with every edit. So a list is cut into *pages*, in the order
+//! of keys, and each page is an immutable object. The root names the pages of a run and holds how the run differs from
+//! them by now: objects that are gone, objects in which something has died since, and objects that came. When the root
+//! would hold more of that than [`ListOptions::root_bytes`], the run with the largest part of it has the pages that
+//! differ written once more ([`pack`]).
 //!
-//! Hence the root has at most `root_bytes` of lists, and about 12 bytes for every page. A change of one object costs a page at most, and only
-//! in the edit that folds it: usually many changes share one. An object's number of live bytes is no such change: see `crate::ledger`.
-//! `docs/format/objects.md` has the bytes of a page.
+//! Hence the root has at most `root_bytes` of lists, and about 12 bytes for every page. A change of one object costs a
+//! page at most, and only in the edit that folds it: usually many changes share one. An object's number of live bytes
+//! is no such change: see `crate::ledger`. `docs/format/objects.md` has the bytes of a page.
 
 mod pack;
 mod page;
@@ -27,7 +28,7 @@ use thalweg_storage::{Storage, StorageError};
 /// No page is longer: one that says so is damaged.
 const PAGE_BYTES_MAX: u64 = 64 << 20;
 
-/// Where lists of objects are kept. Nothing but the root's size depends on it.
+/// The bounds of lists in the root and in list objects. They affect the root's size only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListOptions {
     /// How many bytes of lists the root holds itself, at most, as long as list objects can be written.

@@ -32,7 +32,7 @@ impl Packer<'_> {
             match self.repack(run) {
                 Ok(pages) => run.pages = pages,
                 Err(error) => {
-                    tracing::warn!(%error, "a list of objects stays in the manifest: its object cannot be written");
+                    tracing::warn!(%error, "a list object could not be written: the manifest keeps the list");
                     self.made.drain(known..).for_each(|page| drop(self.storage.remove(page)));
                     return;
                 }

@@ -36,8 +36,7 @@ pub(super) fn read_page(storage: &Arc<dyn Storage>, named: &Named) -> Result<Pag
     Ok(page)
 }
 
-/// Reads a page back from the device, and checks that it lists what it listed when it was written. Returns its length
-/// in bytes.
+/// Reads a page back from the device, and compares its list with the one that was written. Returns its length in bytes.
 pub(crate) fn verify_page(storage: &Arc<dyn Storage>, page: &Page) -> Result<u64, RunError> {
     let named = Named { id: page.id, bytes: page.bytes, objects: page.objects.len() as u64 };
     if read_page(storage, &named)? != *page {

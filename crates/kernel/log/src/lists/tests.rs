@@ -32,7 +32,8 @@ fn page(id: u64, objects: &[RunObject]) -> Page {
     Page { id: ObjectId(id), bytes: 90, objects: objects.into() }
 }
 
-/// One run: of two pages with two objects each the second object is gone, the third was noted, and two objects have come.
+/// One run: of two pages with two objects each the second object is gone, the third was noted, and two objects have
+/// come.
 pub(crate) fn sample_root() -> Root {
     let listed = [object(2), object(4), object(6), object(8)];
     let noted = RunObject { live_bytes: 70, dead_since: Some(Millis(900)), ..object(6) };

@@ -16,7 +16,7 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Follows a journal for as long as the caller holds on to what this gives.
+    /// Follows a journal until the caller drops the returned value.
     pub(crate) fn of(journal: &Arc<dyn Journal>) -> Arc<Self> {
         let arrivals = Arc::new(Self::default());
         let (follower, told) = (Arc::downgrade(&arrivals), Arc::downgrade(journal));

@@ -20,7 +20,7 @@ use thalweg_unit::sync::Mutex;
 /// How many parts of indexes are asked for before it is known that the read comes to them.
 pub(super) const AHEAD_MAX: usize = 32;
 
-/// What a read may do for data that is not in memory.
+/// The ways in which a read may get data that is not in memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Nothing: it gives up. For reactors.
@@ -127,7 +127,7 @@ impl Asks {
         }
     }
 
-    /// Nothing more is asked for ahead until an answer comes.
+    /// Whether the bound on requests ahead is reached: none more until an answer comes.
     pub(super) fn is_far_ahead(&self) -> bool {
         self.lacks.len() >= AHEAD_MAX
     }
@@ -229,7 +229,7 @@ impl Asks {
         Ok(self.answers.swap_remove(at).1)
     }
 
-    /// What the read waits for now.
+    /// The requests that the read waits for now.
     pub(super) fn waiting(&self) -> Waiting {
         let Some(inbox) = &self.inbox else { return Waiting::ForNothing };
         let mut arrived = inbox.0.lock();

@@ -10,7 +10,7 @@ use thalweg_base::{LogId, Offset, Step, Ticket};
 /// A reader's place was gone this often in a row. Content moves a few times in its life, not during one read.
 const TRIES: u32 = 16;
 
-/// What a read is for. It holds its place, and all that it has found.
+/// The goal of a read. It holds the read's place and the data so far.
 pub(super) trait Goal {
     type Found;
 
@@ -121,7 +121,7 @@ mod tests {
     use thalweg_manifest::MemoryManifest;
     use thalweg_storage::MemoryStorage;
 
-    /// It waits, and has asked for nothing.
+    /// A bug: the read waits, and has requested nothing.
     struct Idle(Arc<AtomicU32>);
 
     impl Goal for Idle {

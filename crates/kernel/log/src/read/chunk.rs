@@ -29,7 +29,7 @@ const FETCH_BYTES_MAX: u64 = 1 << 20;
 pub(super) struct Chunks {
     want: ReadFrom,
     part: Part,
-    /// The first part of it, which was kept when the log ended there: what came since is all that is gathered.
+    /// The first part of it, kept in memory when the log ended there: the read gathers only later content.
     kept: Option<Bytes>,
     gathering: Option<Gathering>,
     damaged: Option<Box<Damaged>>,
@@ -113,7 +113,7 @@ impl Goal for Chunks {
 /// The parts of a range of one log that were read, and the requests under way for the others.
 struct Gathering {
     walk: Walk,
-    /// Nothing is gathered after the first message boundary from here on.
+    /// The read ends at the first message boundary from here on.
     target: Offset,
     end: Offset,
     walked: bool,
@@ -123,7 +123,7 @@ struct Gathering {
     /// Parts that come later. Their places are kept with nothing in them.
     coming: Vec<Coming>,
     references: Vec<Reference>,
-    /// What failed first, in order of the parts.
+    /// The first error, in the order of the parts.
     failure: Option<(usize, ReadError)>,
     depth: usize,
 }
@@ -308,7 +308,7 @@ impl Gathering {
         }
     }
 
-    /// Begins to gather what a reference stands for.
+    /// Begins to gather the content that a reference names.
     fn refer<A: Attachment>(
         &mut self,
         source: LogId,

@@ -31,7 +31,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// What comes next of `span`; `None` where the pieces end: the read wanted no more.
+    /// The next part of `span`; `None` where the pieces end, because the read wanted no more.
     pub(super) fn next<A: Attachment>(
         &mut self,
         pieces: &[Piece],
@@ -44,7 +44,7 @@ impl Frames {
             if let Some(found) = self.fetched.next() {
                 return Ok(Some(found));
             }
-            // Not past the end: what follows may be accepted, but not written yet.
+            // Not past the end: later frames may be accepted, but not written yet.
             let last = pieces.partition_point(|piece| piece.start < span.end);
             let first = self
                 .next
@@ -80,7 +80,8 @@ impl Frames {
         };
         let payloads = loop {
             given = match given {
-                // What a log's creating frame gave it may be asked for before that frame is written: the answer waits for it anyway.
+                // A read may need the content of a log's creating frame before that frame is written: the answer waits
+                // for the frame in any case.
                 Ok(Answer::Frames(Err(JournalError::NotWritten(_)))) if !self.waited => {
                     self.waited = true;
                     let end = frames.last().map_or(Lsn::ZERO, |last| last.end());

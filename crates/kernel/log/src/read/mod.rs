@@ -37,16 +37,17 @@ use seek::{Boundary, ChunkEnd, Distance};
 use thalweg_base::{LogId, Offset, Step};
 use thiserror::Error;
 
-/// What a read gave: whole messages, except where a fork cut its last inherited one.
+/// The result of a read: whole messages, except where a fork cut its last inherited one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
     /// The content, in parts that concatenate.
     pub parts: Vec<Bytes>,
-    /// Where the next read starts.
+    /// The start of the next read.
     pub end: Offset,
 }
 
 impl Chunk {
+    /// The length of the content in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.parts.iter().map(Bytes::len).sum()
@@ -56,15 +57,19 @@ impl Chunk {
 /// A distance from a message boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
+    /// This many messages.
     Messages(u64),
-    /// Not past the next message boundary; equal to it is allowed.
+    /// This many bytes, at most up to the next message boundary.
     Bytes(u64),
 }
 
+/// Why a position at a distance cannot be found.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SeekError {
+    /// The distance goes past the next boundary, or past the tail.
     #[error("the distance goes past the next boundary or the tail")]
     Overshoot,
+    /// The log cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
@@ -73,11 +78,13 @@ pub enum SeekError {
 pub struct ChunkRead(Attempts<Chunks>);
 
 impl ChunkRead {
+    /// A read at its first step.
     #[must_use]
     pub fn new(from: ReadFrom) -> Self {
         Self(Attempts::new(Chunks::new(from), Mode::Ask))
     }
 
+    /// Takes a step, see [`Step`]; done, it has the chunk.
     pub fn step<A: Attachment>(&mut self, logs: &Logs<A>) -> Step<Result<Chunk, ReadError>> {
         self.0.step(logs)
     }
@@ -88,11 +95,13 @@ impl ChunkRead {
 pub struct EndRead(Attempts<ChunkEnd>);
 
 impl EndRead {
+    /// A search at its first step.
     #[must_use]
     pub fn new(from: ReadFrom) -> Self {
         Self(Attempts::new(ChunkEnd::new(from), Mode::Ask))
     }
 
+    /// Takes a step; done, it has the chunk's end.
     pub fn step<A: Attachment>(&mut self, logs: &Logs<A>) -> Step<Result<Offset, ReadError>> {
         self.0.step(logs)
     }
@@ -114,6 +123,7 @@ impl PieceRead {
         Self(Attempts::new(Chunks::of(piece, Part::Later), Mode::Ask))
     }
 
+    /// Takes a step; done, it has the piece.
     pub fn step<A: Attachment>(&mut self, logs: &Logs<A>) -> Step<Result<Chunk, ReadError>> {
         self.0.step(logs)
     }
@@ -129,6 +139,7 @@ impl SeekRead {
         Self(Attempts::new(Distance::new(log, from, upto, by), Mode::Ask))
     }
 
+    /// Takes a step; done, it has the position.
     pub fn step<A: Attachment>(&mut self, logs: &Logs<A>) -> Step<Result<Offset, SeekError>> {
         self.0.step(logs).map(sought)
     }
@@ -151,6 +162,7 @@ impl BoundaryRead {
         Self(Attempts::new(Boundary::new(log, at, upto), Mode::Ask))
     }
 
+    /// Takes a step; done, it has the boundary.
     pub fn step<A: Attachment>(&mut self, logs: &Logs<A>) -> Step<Result<Offset, ReadError>> {
         self.0.step(logs)
     }
@@ -178,7 +190,8 @@ impl<A: Attachment> Logs<A> {
         self.chunk_cache.asked_before(from, bytes as usize)
     }
 
-    /// Reads a chunk if no device has to be waited for; else `None`: then take the steps of a [`ChunkRead`] on an I/O thread.
+    /// Reads a chunk if no device has to be waited for; else `None`: then take the steps of a [`ChunkRead`] on an I/O
+    /// thread.
     pub fn try_read(&self, from: ReadFrom) -> Option<Result<Chunk, ReadError>> {
         Attempts::new(Chunks::new(from), Mode::NoWait).try_once(self)
     }
@@ -195,8 +208,8 @@ impl<A: Attachment> Logs<A> {
         self.chunk_cache.get(from).unwrap_or_else(|| self.chunk_cache.keep(from, chunk))
     }
 
-    /// Every chunk that is kept for several readers goes through `prepare`, which returns the same bytes: in a form that costs less to
-    /// send, perhaps. Only the first call has an effect.
+    /// Every chunk that is kept for several readers goes through `prepare`, which returns the same bytes: in a form
+    /// that costs less to send, perhaps. Only the first call has an effect.
     pub fn prepare_shared(&self, prepare: impl Fn(Bytes) -> Bytes + Send + Sync + 'static) {
         let _ = self.chunk_cache.prepare.set(Box::new(prepare));
     }
@@ -208,8 +221,8 @@ impl<A: Attachment> Logs<A> {
         Offset((from.0 / chunk + 1).saturating_mul(chunk))
     }
 
-    /// How much memory answers hold that are not sent yet, and the cache that they share: buffers that reads made or wait for, and batches
-    /// of the journal of which they have a part.
+    /// How much memory answers hold that are not sent yet, and the cache that they share: buffers that reads made or
+    /// wait for, and batches of the journal of which they have a part.
     pub fn held_bytes(&self) -> u64 {
         self.chunk_cache.held_bytes.bytes() + self.journal.pinned_bytes()
     }
@@ -224,8 +237,8 @@ impl<A: Attachment> Logs<A> {
         self.chunk_cache.held_bytes.count(bytes)
     }
 
-    /// The position at a distance from a message boundary, if no device has to be waited for; else `None`: then take the steps of a
-    /// [`SeekRead`] on an I/O thread.
+    /// The position at a distance from a message boundary, if no device has to be waited for; else `None`: then take
+    /// the steps of a [`SeekRead`] on an I/O thread.
     pub fn try_seek(&self, log: LogId, from: Offset, upto: Offset, by: Seek) -> Option<Result<Offset, SeekError>> {
         Attempts::new(Distance::new(log, from, upto, by), Mode::NoWait).try_once(self).map(sought)
     }
@@ -235,7 +248,8 @@ impl<A: Attachment> Logs<A> {
         sought(Attempts::new(Distance::new(log, from, upto, by), Mode::Block).block(self))
     }
 
-    /// The last message boundary that is not after `at`, which lies between the log's start and `upto`, a published tail. Blocks.
+    /// The last message boundary that is not after `at`, which lies between the log's start and `upto`, a published
+    /// tail. Blocks.
     pub fn boundary(&self, log: LogId, at: Offset, upto: Offset) -> Result<Offset, ReadError> {
         Attempts::new(Boundary::new(log, at, upto), Mode::Block).block(self)
     }

@@ -92,7 +92,7 @@ impl Goal for Distance {
     }
 }
 
-/// Where the chunk at a position ends.
+/// The end of the chunk at a position.
 pub(super) struct ChunkEnd {
     want: ReadFrom,
     walk: Option<Walk>,

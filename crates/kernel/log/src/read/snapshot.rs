@@ -33,7 +33,7 @@ impl Snapshot {
 }
 
 impl<A: Attachment> Shard<A> {
-    /// Where `from` and what follows it up to about `target` lies, without waking the log.
+    /// The places of the content from `from` to about `target`, without waking the log.
     fn locate(&self, log: LogId, from: Offset, target: Offset) -> Result<Option<Snapshot>, DecodeError> {
         let Some(slot) = self.slot_of(log) else {
             return Ok(None);

@@ -42,7 +42,7 @@ pub(super) struct Visit {
     pub(super) span: Range<Offset>,
 }
 
-/// Goes over a range of a log in order. It may end before the range does: what lies further than its target may be left out.
+/// Goes over a range of a log in order. It may end before the range does: it may omit content beyond its target.
 pub(super) struct Walk {
     log: LogId,
     own: Snapshot,
@@ -68,8 +68,8 @@ struct Stay {
 }
 
 impl Walk {
-    /// A walk over `from..upto`, of which at least what lies before `target` is of use. `from` must be a message boundary, unless it may
-    /// lie `anywhere`.
+    /// A walk over `from..upto`, which covers at least the content before `target`. `from` must be a message boundary,
+    /// unless it may lie `anywhere`.
     pub(super) fn open<A: Attachment>(
         logs: &Logs<A>,
         log: LogId,
@@ -95,7 +95,8 @@ impl Walk {
         }
     }
 
-    /// A walk over what another log refers to. It may start and end inside a message, and before the log's start.
+    /// A walk over the content that another log refers to. It may start and end inside a message, and before the log's
+    /// start.
     pub(super) fn of_reference<A: Attachment>(logs: &Logs<A>, log: LogId, range: Range<Offset>) -> Result<Self, Stop> {
         let Range { start: from, end: upto } = range;
         let own = Snapshot::take(logs, log, from, upto)?.ok_or(Stop::Absent(ReadError::Missing(log)))?;
@@ -106,7 +107,7 @@ impl Walk {
         self.at
     }
 
-    /// What comes next; `None` at the end.
+    /// The next part; `None` at the end.
     pub(super) fn next<A: Attachment>(&mut self, logs: &Logs<A>, asks: &mut Asks) -> Result<Option<Visit>, Stop> {
         if self.at >= self.upto {
             return Ok(None);
@@ -167,7 +168,7 @@ impl Walk {
     }
 }
 
-/// What covers the start of `span` in the runs.
+/// The extent in the runs that covers the start of `span`.
 fn settled<A: Attachment>(
     root: &Arc<Root>,
     stay: &mut Stay,
@@ -213,7 +214,7 @@ fn in_run<A: Attachment>(
                 Err(miss) => miss,
             },
         };
-        // What of the log the damaged part of an index names is not known: perhaps all that the object has of it.
+        // The damaged part of an index may name all extents that the object has of this log.
         let end = if meta.last == log { span.end.min(meta.end) } else { span.end };
         return Err(miss.stop(logs, log, at..end));
     };

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use thalweg_base::{DecodeError, LogId, ObjectId, Offset};
 use thalweg_container::BlockCursor;
 
-/// Which form an object has.
+/// The format of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Container,
@@ -40,7 +40,8 @@ impl Block {
         }
     }
 
-    /// The entry that covers `offset` of `log`, else the next one of that log in this block; `None` if there is neither.
+    /// The entry that covers `offset` of `log`, else the next one of that log in this block; `None` if there is
+    /// neither.
     pub(super) fn find(&self, object: ObjectId, log: LogId, offset: Offset) -> Result<Option<Entry>, DecodeError> {
         match self {
             Self::Container(block) => {
@@ -56,7 +57,7 @@ impl Block {
         }
     }
 
-    /// Its entries, from the first one on.
+    /// The block's entries, from the first one on.
     pub(super) fn entries(&self, object: ObjectId) -> Result<Entries<'_>, DecodeError> {
         match self {
             Self::Container(block) => Ok(Entries::Container { object, cursor: block.cursor() }),
@@ -72,7 +73,7 @@ pub(super) enum Entries<'a> {
 }
 
 impl Entries<'_> {
-    /// Where the data of the next entry that has any stands, if the block says so.
+    /// The place of the data of the next entry that has any, if the block says so.
     pub(super) fn data(&self) -> Option<u64> {
         match self {
             Self::Container { .. } => None,

@@ -18,8 +18,8 @@ pub(crate) const ENTRY_BYTES_MAX: u64 = 256 << 10;
 
 /// A block of entries is closed when it has so many bytes: a lookup in a cold object reads one of them.
 const BLOCK_BYTES: usize = 4 << 10;
-/// One partition, so that a reader takes it with the checksums of data in one piece: objects are bounded by [`RunOptions`]. Blocks are cached
-/// as they are when unpacked, and unpacking one takes 2 µs.
+/// One partition, so that a reader takes it with the checksums of data in one piece: objects are bounded by
+/// [`RunOptions`]. Blocks are cached as they are when unpacked, and unpacking one takes 2 µs.
 const OPTIONS: Options =
     Options { block_bytes: BLOCK_BYTES, compression: Compression::Lz4, has_content: true, has_one_partition: true };
 
@@ -31,7 +31,7 @@ pub(crate) struct ObjectBuilder {
     /// Room for the value of an entry.
     value: Vec<u8>,
     last_log: Option<LogId>,
-    /// What the object holds so far. Its index is not counted.
+    /// The object's content so far, without its index.
     meta: ObjectMeta,
 }
 
@@ -260,7 +260,7 @@ impl RunBuilder {
 impl Drop for RunBuilder {
     fn drop(&mut self) {
         for object in &self.written {
-            // What stays is named nowhere, so it is removed at the next start.
+            // No root names the object, so the next start removes it.
             let _ = self.storage.remove(*object);
         }
     }

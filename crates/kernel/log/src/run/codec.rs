@@ -1,7 +1,7 @@
 //! Entries of extents in a container.
 //!
-//! The key is the log and where the extent *ends*, so that the first entry at or after (log, offset + 1) is the one that covers the
-//! offset, or else the next one of that log. Where it starts follows from its lengths.
+//! The key is the log and where the extent *ends*, so that the first entry at or after (log, offset + 1) is the one
+//! that covers the offset, or else the next one of that log. Where it starts follows from its lengths.
 
 use super::extent::{Entry, Place};
 use super::meta::ObjectMeta;
@@ -104,7 +104,7 @@ pub(super) fn head<'a>(object: ObjectId, stored: &Stored<'a>) -> Result<(Head, D
     Ok((Head { log, start, end, place }, lengths))
 }
 
-/// What of an object's meta neither its length nor the container's statistics say.
+/// The fields of an object's meta that neither its length nor the container's statistics contain.
 pub(super) fn encode_note(meta: &ObjectMeta) -> Vec<u8> {
     let mut out = Vec::new();
     for n in [meta.first.1.0, meta.reference_bytes, meta.logs, meta.messages] {

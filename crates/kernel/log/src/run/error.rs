@@ -1,4 +1,4 @@
-//! What can go wrong with runs.
+//! Errors of runs.
 
 use super::read::Lack;
 use thalweg_base::{LogId, ObjectId, Offset};
@@ -6,17 +6,22 @@ use thalweg_container::ContainerError;
 use thalweg_storage::StorageError;
 use thiserror::Error;
 
+/// Why a run cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RunError {
+    /// The storage failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// Bytes of the object from `at` on are damaged. Final.
     #[error("object {object} is damaged at byte {at}: {what}")]
     Corrupt { object: ObjectId, at: u64, what: String },
+    /// The object's format `found` is above the newest that this program reads, `known`.
     #[error(
         "object {object} has format {found}, and this program reads formats up to {known}: use a newer thalweg, unless the object \
          is damaged"
     )]
     Newer { object: ObjectId, found: u32, known: u32 },
+    /// Two inputs of a merge hold the same position of a log.
     #[error("two runs both hold log {log} at {at}")]
     Overlap { log: LogId, at: Offset },
     /// Our own bug: extents must come in key order.

@@ -1,4 +1,4 @@
-//! Extents, and what the index holds of them.
+//! Extents, and their entries in the index.
 
 use crate::lengths::Lengths;
 use bytes::Bytes;
@@ -15,8 +15,8 @@ pub(crate) struct Extent {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// The bytes, in parts that concatenate. `lengths` are those of the messages in them, in order; they add up to the bytes. The
-    /// last message may be cut where a fork cut it.
+    /// The bytes, in parts that concatenate. `lengths` are those of the messages in them, in order; they add up to the
+    /// bytes. The last message may be cut where a fork cut it.
     Bytes { parts: Vec<Bytes>, lengths: Lengths },
     /// The bytes stand in another log: in `source`, from `from` on.
     Reference { source: LogId, from: Offset, lengths: Lengths },
@@ -36,7 +36,7 @@ impl Extent {
         self.start.plus(self.lengths().bytes())
     }
 
-    /// The piece of it that stands in `range`, positions of the log; `None` if that is nothing.
+    /// The part of it in `range`, positions of the log; `None` if it is empty.
     #[must_use]
     pub(crate) fn clip(&self, range: &Range<Offset>) -> Option<Self> {
         let within = within(self.start, self.end(), range)?;
@@ -54,7 +54,7 @@ impl Extent {
     }
 }
 
-/// What the index of an object holds of an extent.
+/// The entry of an extent in an object's index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub log: LogId,
@@ -63,7 +63,7 @@ pub(crate) struct Entry {
     pub lengths: Lengths,
 }
 
-/// Where the bytes of an entry stand.
+/// The place of an entry's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In `object`, from its byte `at` on.
@@ -85,7 +85,7 @@ impl Entry {
     }
 }
 
-/// What of `start..end` stands in `range`, relative to `start`; `None` if nothing does.
+/// The part of `start..end` in `range`, relative to `start`; `None` if it is empty.
 pub(super) fn within(start: Offset, end: Offset, range: &Range<Offset>) -> Option<Range<u64>> {
     let from = start.max(range.start);
     let to = end.min(range.end);

@@ -11,8 +11,8 @@ use thalweg_storage::{MemoryStorage, Storage};
 const ENTRIES_MAX: u64 = 64;
 const CONTENT_BYTES: usize = 100;
 
-/// Takes `data` for an entry, for what the root of a container says of an object, for the entries of one, and for the parts of an object
-/// of the earlier form. The parts of containers have a target of their own.
+/// Decodes `data` as an entry, as the note in a container's root, as the entries of an object, and as the parts of an
+/// object of the earlier format. The parts of containers have a target of their own.
 pub(crate) fn fuzz_parts(object: ObjectId, data: &[u8]) {
     let (key, value) = data.split_at(data.len().min(5));
     for key in [key, &codec::key(LogId(7), Offset(u64::MAX))] {

@@ -39,7 +39,8 @@ impl Inspection {
         self.map.meta.id
     }
 
-    /// Reads some more and adds the damage to `found`; how many bytes it has read, `None` at the end. An error that is no damage ends it.
+    /// Reads some more and adds the damage to `found`; how many bytes it has read, `None` at the end. An error that is
+    /// no damage ends it.
     pub(crate) fn step(&mut self, found: &mut Vec<RunError>) -> Result<Option<u64>, RunError> {
         let (header, data) = (self.map.header(), self.map.data());
         if self.at < header.end {

@@ -1,4 +1,4 @@
-//! Which positions of a log anything can still read, and how much of an object that is.
+//! The positions of a log that any reader can still reach, and the part of an object that they are.
 
 use super::error::RunError;
 use super::extent::within;
@@ -85,7 +85,7 @@ impl LiveChange {
     }
 }
 
-/// By how much the live bytes of an object change. `changes` are sorted by log; `counted` is the number before. Reads,
+/// The change of an object's live bytes. `changes` are sorted by log; `counted` is the number before. Reads,
 /// through the caches, the index blocks that hold some of the changed ranges, and none if the object has one log that
 /// is now all live or all dead.
 pub(crate) fn live_change(

@@ -19,9 +19,9 @@ const _: () = assert!(PAGE_BYTES == earlier::PAGE_BYTES);
 
 /// An index of up to this many bytes is read as a whole: one read instead of one for the map and one for each block.
 const WHOLE_INDEX_BYTES: u64 = 64 << 10;
-/// The bytes of all parts of an object's end whose length does not depend on what the object holds, and some more.
+/// The bytes of all parts of an object's end whose length does not depend on the object's content, and some more.
 const FIXED_BYTES: u64 = 512;
-/// What a map has for each page, for each log, and for each block, which takes so many bytes or more when it is compressed.
+/// Bytes in a map for each page, for each log, and for each block (compressed, at least).
 const SUM_BYTES: u64 = 4;
 const BITS_PER_LOG: u64 = 10;
 const BLOCK_ADDRESS_BYTES: u64 = 28;
@@ -41,7 +41,8 @@ enum FormMap {
 }
 
 impl Map {
-    /// Takes it from `end`, the last bytes of an object of `len` bytes; or says which end it wants. Keeps nothing of `end` alive.
+    /// Takes it from `end`, the last bytes of an object of `len` bytes; or says which end it wants. Keeps nothing of
+    /// `end` alive.
     pub(super) fn decode(object: ObjectId, len: u64, end: &Bytes) -> Result<Need<Self>, RunError> {
         let wanted = len.saturating_sub(FOOTER_BYTES.max(earlier::FOOTER_BYTES))..len;
         if (end.len() as u64) < wanted.end - wanted.start {
@@ -99,7 +100,7 @@ impl Map {
         }
     }
 
-    /// Where a block stands.
+    /// The bytes of a block.
     pub(super) fn block_range(&self, block: usize) -> Range<u64> {
         match &self.form {
             FormMap::Container(index) => index.block_range(block),
@@ -112,7 +113,8 @@ impl Map {
         Block::open(self.form(), self.meta.id, self.block_range(block).start, stored)
     }
 
-    /// The blocks, one after the other, in which the entry that covers `offset` of `log` is, or else the next one of that log.
+    /// The blocks, one after the other, in which the entry that covers `offset` of `log` is, or else the next one of
+    /// that log.
     pub(super) fn blocks_from(&self, log: LogId, offset: Offset) -> Range<usize> {
         match &self.form {
             FormMap::Container(_) => self.blocks_of(log, &(offset..offset)),
@@ -125,7 +127,8 @@ impl Map {
         match &self.form {
             FormMap::Container(index) => {
                 let Some(first) = span.start.0.checked_add(1) else { return 0..0 };
-                // The last entry that starts before the end of the range is the first one that does not end before that.
+                // The last entry that starts before the end of the range is the first one that does not end before
+                // that.
                 let block_of = |end: u64| index.block_of(&codec::key(log, Offset(end)));
                 let (first, last) = (block_of(first), block_of(first.max(span.end.0)));
                 first..(last + 1).min(index.blocks())
@@ -134,7 +137,7 @@ impl Map {
         }
     }
 
-    /// The keys that a block may have, by what stands around it.
+    /// The keys that a block may have, by its neighbours.
     pub(super) fn keys_of_block(&self, block: usize) -> Range<Key> {
         let all = self.meta.first..(self.meta.last, self.meta.end);
         match &self.form {
@@ -174,7 +177,7 @@ impl Map {
         }
     }
 
-    /// Where the data stands.
+    /// The bytes of the data.
     pub(super) fn data(&self) -> Range<u64> {
         match &self.form {
             FormMap::Container(index) => index.content(),
@@ -208,8 +211,8 @@ impl Map {
     }
 }
 
-/// How much of an object's end is read for its map: the whole index if that is short, else what the map takes at most. A map of another
-/// shape than expected costs a second read.
+/// How much of an object's end is read for its map: the whole index if that is short, else the largest size of the map.
+/// A map of another shape than expected costs a second read.
 pub(super) fn end_bytes(meta: &ObjectMeta) -> u64 {
     if meta.index_bytes <= WHOLE_INDEX_BYTES {
         return meta.index_bytes.max(FOOTER_BYTES);

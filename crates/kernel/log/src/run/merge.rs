@@ -157,7 +157,7 @@ impl Source {
 struct Merge<'a> {
     stats: MergeStats,
     live: Remembered<'a>,
-    /// Where the last key ended, live or not.
+    /// The end of the last key, live or not.
     last: Option<(LogId, Offset)>,
     out: &'a mut RunBuilder,
 }

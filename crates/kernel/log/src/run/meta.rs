@@ -1,4 +1,4 @@
-//! What a run knows of an object without opening it.
+//! The facts of an object that a run knows without opening it.
 
 use thalweg_base::{DecodeError, Decoder, Encoder, LogId, ObjectId, Offset};
 
@@ -6,11 +6,11 @@ use thalweg_base::{DecodeError, Decoder, Encoder, LogId, ObjectId, Offset};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObjectMeta {
     pub id: ObjectId,
-    /// Where its first extent starts.
+    /// The start of its first extent, in `first`.
     pub first: (LogId, Offset),
     /// The log of its last extent.
     pub last: LogId,
-    /// Where its last extent ends, in `last`.
+    /// The end of its last extent, in `last`.
     pub end: Offset,
     /// Bytes of messages that it holds.
     pub data_bytes: u64,

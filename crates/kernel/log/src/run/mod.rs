@@ -1,16 +1,17 @@
 //! Sealed runs: the settled data of many logs, sorted by (log, offset), in immutable objects.
 //!
-//! Vocabulary. An *extent* is a contiguous piece of one log, with its bytes or with a reference to another log. An *entry* is what
-//! the index holds of an extent: where it stands and how long its messages are. An *object* holds extents in key order: it is a
-//! container (`thalweg_container`) with their data as its content. A *run* is a list of objects in key order that do not overlap. Runs are
-//! ordered by time; two runs never hold the same position of a log. Objects of the form that earlier versions wrote (`earlier`) are read
-//! through the same `Map` and blocks; merging converts them.
+//! Vocabulary. An *extent* is a contiguous piece of one log, with its bytes or with a reference to another log. An
+//! *entry* is an extent's place in the index: the place of its data and the lengths of its messages. An *object* holds
+//! extents in key order: it is a container (`thalweg_container`) with their data as its content. A *run* is a list of
+//! objects in key order that do not overlap. Runs are ordered by time; two runs never hold the same position of a log.
+//! Objects of the form that earlier versions wrote (`earlier`) are read through the same `Map` and blocks; merging
+//! converts them.
 //!
 //! Every byte of an object is under a checksum, and none is believed before its checksum was verified. Objects are read
 //! back in full before a run that names them is handed out. `docs/format/objects.md` has the bytes; `plan` decides
 //! which objects are merged or rewritten, and when.
 //!
-//! Nothing here knows the journal, the manifest, or what a log's bytes mean.
+//! Nothing here knows the journal, the manifest, or the meaning of a log's bytes.
 
 mod block;
 mod build;
@@ -46,7 +47,7 @@ pub(crate) use verify::verify;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 
-/// A few objects, and what parts of them look like.
+/// A few objects, and the form of their parts.
 #[cfg(all(test, not(feature = "shuttle")))]
 pub(crate) fn samples() -> Vec<Vec<u8>> {
     tests::samples()

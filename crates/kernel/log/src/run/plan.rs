@@ -1,10 +1,11 @@
-//! What to merge and what to rewrite: pure functions.
+//! The choice of runs to merge and of objects to rewrite: pure functions.
 //!
-//! **Merging** is size-tiered. A run of *b* bytes is in tier ⌊log_T(b / 64 KiB)⌋ + 1, or 0 below 64 KiB. Only neighbours merge, because runs are ordered by
-//! time. A run's *rank* is the highest tier among itself and all newer runs, so ranks only fall from the oldest run to the newest.
-//! Where T neighbours have the same rank, the T of them that are cheapest to merge are merged. Hence, when nothing is left to do,
-//! every rank has fewer than T runs: there are at most (T − 1) × tiers runs, whatever sizes arrived in what order. The cheapest
-//! window first keeps a large run from being copied again for every few small ones before it.
+//! **Merging** is size-tiered. A run of *b* bytes is in tier ⌊log_T(b / 64 KiB)⌋ + 1, or 0 below 64 KiB. Only
+//! neighbours merge, because runs are ordered by time. A run's *rank* is the highest tier among itself and all newer
+//! runs, so ranks only fall from the oldest run to the newest. Where T neighbours have the same rank, the T of them
+//! that are cheapest to merge are merged. Hence, when nothing is left to do, every rank has fewer than T runs: there
+//! are at most (T − 1) × tiers runs, for all sizes and all orders of arrival. The cheapest window first keeps a large
+//! run from being copied again for every few small ones before it.
 //!
 //! **Rewriting** bounds the space that dead bytes take and the time that they exist.
 
@@ -15,7 +16,7 @@ use thalweg_base::{Millis, ObjectId};
 /// Runs below this size are all in the lowest tier: to copy so little costs no more than to write a file at all.
 const UNIT_BYTES: u64 = 64 << 10;
 
-/// What planning knows of a run.
+/// A run, as far as planning needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunShape {
     pub bytes: u64,
@@ -55,7 +56,7 @@ fn ranks(runs: &[RunShape], fan_in: usize) -> Vec<u32> {
     ranks
 }
 
-/// What planning knows of an object: how much of it is live ([`super::live_bytes`]), and since when something is not.
+/// An object, as far as planning needs it: its live bytes ([`super::live_bytes`]), and the time of its first death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Liveness {
     pub meta: ObjectMeta,
@@ -63,10 +64,10 @@ pub(crate) struct Liveness {
     pub dead_since: Option<Millis>,
 }
 
-/// What to do about the dead bytes of an object.
+/// The action on the dead bytes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rewrite {
-    /// Nothing of it is live.
+    /// Remove the object: none of it is live.
     Drop(ObjectId),
     /// Write its live content into a new object, by [`super::merge()`].
     Rewrite(ObjectId),
@@ -82,8 +83,8 @@ impl Rewrite {
     }
 }
 
-/// What to do now. An object goes when nothing of it is live, is rewritten when less than half is, and in any case when some of it
-/// has been dead for `purge_after` milliseconds.
+/// The action now. An object without live bytes is removed; one is rewritten when less than half of it is live, and in
+/// any case when some of it has been dead for `purge_after` milliseconds.
 #[must_use]
 pub(crate) fn plan_rewrite(objects: &[Liveness], now: Millis, purge_after: u64) -> Vec<Rewrite> {
     objects.iter().filter_map(|object| plan_object(object, now, purge_after)).collect()

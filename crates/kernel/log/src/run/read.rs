@@ -23,11 +23,11 @@ use thalweg_storage::{Storage, StorageError};
 
 /// How many blocks one caller holds beside the shared cache.
 const KNOWN_BLOCKS: usize = 64;
-/// How many maps a caller holds that goes over many objects: more than twice as many as it asks for ahead, so that it comes to each
-/// before it lets go of it.
+/// How many maps a caller holds that goes over many objects: more than twice as many as it asks for ahead, so that it
+/// comes to each before it lets go of it.
 const KNOWN_MAPS: usize = 128;
 
-/// Looks things up in objects. Shared by all threads; its memory is what the caches are given.
+/// Lookups in objects. Shared by all threads; its memory is that of the caches.
 pub(crate) struct RunReader {
     maps: Cache<ObjectId, Arc<Map>, ByBytes>,
     blocks: Cache<BlockId, Block, ByBytes>,
@@ -72,14 +72,14 @@ impl Lack {
         matches!(self.part, Part::End(_))
     }
 
-    /// This lack with a range of at most the object's last `len` bytes.
+    /// The same missing part with a range of at most the object's last `len` bytes.
     #[cfg(all(test, not(feature = "shuttle")))]
     pub(super) fn ending_with(&self, len: u64) -> Self {
         Self { range: self.range.end - len..self.range.end, ..self.clone() }
     }
 }
 
-/// What one caller was given for its lookups.
+/// The parts of indexes that one caller has for its lookups.
 #[derive(Default)]
 pub(crate) struct Known {
     maps: VecDeque<Arc<Map>>,
@@ -89,7 +89,8 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Lets go of the maps that came first, if there are many: for a caller that goes from object to object and does not come back.
+    /// Lets go of the maps that came first, if there are many: for a caller that goes from object to object and does
+    /// not come back.
     pub(crate) fn trim(&mut self) {
         self.maps.drain(..self.maps.len().saturating_sub(KNOWN_MAPS));
         self.ends.drain(..self.ends.len().saturating_sub(KNOWN_MAPS));
@@ -109,7 +110,8 @@ pub(crate) struct Hit {
 }
 
 impl RunReader {
-    /// `cache_bytes` bounds the memory that it takes: a quarter for maps (about 0.1 % of the data), the rest for index blocks.
+    /// `cache_bytes` bounds the memory that it takes: a quarter for maps (about 0.1 % of the data), the rest for index
+    /// blocks.
     #[must_use]
     pub(crate) fn new(cache_bytes: u64) -> Self {
         let map_bytes = cache_bytes / 4;
@@ -119,7 +121,8 @@ impl RunReader {
         Self { maps, blocks }
     }
 
-    /// The entry that covers `offset` of `log`, else the next one of that log in this object; `None` if there is neither.
+    /// The entry that covers `offset` of `log`, else the next one of that log in this object; `None` if there is
+    /// neither.
     pub(crate) fn find(
         &self,
         known: &Known,
@@ -202,7 +205,8 @@ impl RunReader {
         }
         self.maps.insert(meta.id, Arc::clone(&map));
         known.maps.push_back(Arc::clone(&map));
-        // Of an index that was not read as a whole only some blocks at its end happen to be here: they are not worth opening.
+        // Of an index that was not read as a whole only some blocks at its end happen to be here: they are not worth
+        // opening.
         let is_whole = map.block_range(0).start >= at;
         for number in (0..map.blocks()).filter(|_| is_whole) {
             let range = map.block_range(number);
@@ -292,7 +296,7 @@ impl RunReader {
     }
 }
 
-/// The pages around a range of an object's data: what must be read of it to check it.
+/// The pages around a range of an object's data, which must be read to verify the range.
 #[derive(Clone, Debug)]
 pub(crate) struct Pages {
     map: Arc<Map>,
@@ -343,7 +347,7 @@ fn cut(object: ObjectId, at: u64, got: usize) -> RunError {
     RunError::corrupt(object, at, format!("only {got} bytes were read"))
 }
 
-/// Looks up as [`RunReader::find`] does, and reads what that lacks. Waits.
+/// Looks up as [`RunReader::find`] does, and reads missing parts of the index. Waits.
 pub(crate) fn find_waiting(
     reader: &RunReader,
     storage: &dyn Storage,
@@ -364,7 +368,7 @@ pub(crate) fn find_waiting(
     }
 }
 
-/// What an object says of itself. Waits.
+/// The meta that an object holds of itself. Waits.
 pub(crate) fn load_meta(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<ObjectMeta, RunError> {
     Ok(load_map(storage, object)?.meta)
 }

@@ -1,4 +1,5 @@
-//! Reading objects and runs from front to back, in large pieces and with bounded memory. Nothing goes through the caches.
+//! Reading objects and runs from front to back, in large pieces and with bounded memory. Nothing goes through the
+//! caches.
 
 use super::error::RunError;
 use super::extent::{Content, Entry, Extent, Place};
@@ -26,7 +27,7 @@ pub(crate) struct ObjectScan {
     piece_at: u64,
     /// Entries of the block at hand, last first.
     entries: Vec<Entry>,
-    /// Where the last entry ended, and the data of the block at hand starts.
+    /// The end of the last entry, where the data of the block at hand starts.
     last: (LogId, Offset),
     data_at: u64,
     /// Pieces of data, in order: position and bytes.

@@ -17,7 +17,7 @@ use thalweg_storage::Storage;
 const PIECE_BYTES: u64 = 1 << 20;
 const _: () = assert!(PIECE_BYTES.is_multiple_of(PAGE_BYTES));
 
-/// Checks every checksum, the order of the entries, and that what the object says of all of them is so.
+/// Verifies every checksum, the order of the entries, and the object's totals of them.
 pub(crate) fn verify(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<ObjectMeta, RunError> {
     let map = load_map(storage, object)?;
     let data = map.data();
@@ -45,10 +45,10 @@ pub(crate) fn verify(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<Obj
     Err(RunError::corrupt(object, meta.bytes(), what))
 }
 
-/// What the entries that were met say of the object.
+/// The totals of the entries so far.
 struct Seen {
     meta: ObjectMeta,
-    /// Where the data of the next entry that has any must stand.
+    /// The required place of the data of the next entry that has any.
     data_at: u64,
 }
 

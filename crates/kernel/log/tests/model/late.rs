@@ -99,7 +99,7 @@ impl Storage for Counted {
     }
 }
 
-/// What came of late reads.
+/// The outcomes of late reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) whole: u64,

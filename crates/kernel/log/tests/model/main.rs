@@ -38,7 +38,7 @@ struct Modelled {
     kind: Kind,
 }
 
-/// What a log says that it promises.
+/// The durability that a log says it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Kind {
     #[default]
@@ -433,7 +433,7 @@ impl World {
     }
 }
 
-/// What steps come to whose answers are awaited.
+/// The results of steps whose answers are awaited.
 fn done<T>(mut step: impl FnMut() -> Step<T>) -> T {
     loop {
         match step() {
@@ -481,7 +481,8 @@ fn play_with(seed: u64, fault: Fault, late: bool) -> (u64, u64, Vec<Moment>, See
         object_bytes: 1_500,
         fan_in: 2 + (seed % 3) as usize,
         reclaim_every_ms: 0,
-        // Some histories keep nearly all lists in objects, count little in one pass, or remember few of the logs that have moved.
+        // Some histories keep nearly all lists in objects, count little in one pass, or remember few of the logs that
+        // have moved.
         lists: match seed % 5 {
             0..3 => ListOptions { root_bytes: seed % 5 * 150, page_objects: 1 + (seed % 7) as usize },
             _ => ListOptions::default(),

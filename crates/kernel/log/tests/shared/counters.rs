@@ -1,7 +1,7 @@
 //! A small index that stands beside logs on one unit: counters by name.
 //!
-//! Its part of a frame adds to one counter. Settling writes all counters into one object, as they stood below the new floor. An addition
-//! that is replayed twice, or not at all, makes a wrong sum.
+//! Its part of a frame adds to one counter. Settling writes all counters into one object, as they stood below the new
+//! floor. An addition that is replayed twice, or not at all, makes a wrong sum.
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};

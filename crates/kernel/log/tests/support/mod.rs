@@ -140,7 +140,7 @@ impl ScriptedJournal {
         (state.end, state.durable, state.written, state.dead) = (end, end, end, false);
     }
 
-    /// What a crash leaves: frames that were durable.
+    /// The state after a crash: the durable frames.
     pub(crate) fn crash(&self) {
         let durable = self.durable();
         self.crash_at(durable);
@@ -345,7 +345,7 @@ impl HeldCommit {
     }
 }
 
-/// What becomes of a commit that fails.
+/// The outcome of a failed commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Made,

@@ -1,4 +1,4 @@
-//! What every manifest promises, asked of each backend.
+//! The promises of every manifest, tested for each backend.
 
 use std::sync::Arc;
 use thalweg_disk::Disk;

@@ -136,7 +136,8 @@ impl Shared {
         let fill = kept.map(|kept| Fill { object, first: 0, bytes: Bytes::from(kept), object_len: Some(len) });
         {
             let state = &mut *self.state.lock();
-            // A store that was set back gives ids again: what an object of this id has left before is not this one's.
+            // A storage that was restored from a backup reuses ids: cached blocks of an earlier object with this id
+            // must go.
             state.index.make_way(object, len, self.bounds.block_bytes);
             state.flights.remove(object);
             state.index.learn(object, len, removals);

@@ -1,12 +1,12 @@
-//! Blocks on their way: each is asked for once, however many reads wait for it. No IO, no lock.
+//! Blocks in flight: the cache requests each once, for all reads that wait for it. No IO, no lock.
 //!
 //! ```text
 //! (none) ── read ──► asked ── answer ──► filling ── written, or not cached ──► (none)
 //!                      └───── error ──────────────────────────────────────────► (none)
 //! ```
 //!
-//! Reads join an *asked* block, and take the bytes of a *filling* one from memory. A fill makes its block resident only if the flight
-//! still stands: removing an object ends its flights.
+//! Reads join an *asked* block, and take the bytes of a *filling* one from memory. A fill makes its block resident only
+//! if the flight still stands: removing an object ends its flights.
 
 use super::format::BlockKey;
 use super::gather::Gather;
@@ -29,9 +29,9 @@ enum Flight {
     Filling(Bytes),
 }
 
-/// What a read finds in flight.
+/// The outcome of joining the flight of a block.
 pub(crate) enum Joined {
-    /// Nothing: a flight begins, and the caller asks the remote storage.
+    /// There was no flight: one begins, and the caller asks the remote storage.
     First,
     /// The read waits for the answer to an earlier one.
     Waiting,
@@ -69,7 +69,8 @@ impl Flights {
         }
     }
 
-    /// The answer for a block is there. It goes on as filling if `fill`, and if its object was not removed; whether it does.
+    /// The answer for a block is there. It goes on as filling if `fill`, and if its object was not removed; whether it
+    /// does.
     pub(crate) fn answered(&mut self, key: BlockKey, bytes: Bytes, fill: bool) -> (Vec<Arc<Gather>>, bool) {
         match self.0.remove(&key) {
             Some(Flight::Asked { waiters, removed }) => {

@@ -1,8 +1,8 @@
 //! The two files of a cache folder. `docs/format/cache.md` describes them.
 //!
-//! No block is ever synced: it is believed only if its checksum fits the entry of its slot, so that any mixture of old and new bytes,
-//! which a kill or a power cut may leave, is either a block that is right or none. The names of the files are synced once, so that a
-//! power cut rarely costs all of the cache.
+//! No block is ever synced: it is believed only if its checksum fits the entry of its slot, so that any mixture of old
+//! and new bytes, which a kill or a power cut may leave, is either a block that is right or none. The names of the
+//! files are synced once, so that a power cut rarely costs all of the cache.
 
 use super::format::{BlockKey, ENTRY_BYTES, Entry, HEADER_BYTES, HEADER_SPAN, Header};
 use super::index::Place;
@@ -22,7 +22,7 @@ pub(crate) struct Folder {
     header: Header,
 }
 
-/// What an earlier run left: entries by slot, all of slots below `used`.
+/// The entries of an earlier run by slot, all of slots below `used`.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) used: u32,
@@ -88,7 +88,7 @@ impl Folder {
         let mut slot = 0;
         while slot < used {
             let wanted = piece.len().min((used - slot) as usize * ENTRY_BYTES);
-            // What cannot be read is as good as never written.
+            // An unreadable entry counts as never written.
             let read = self.index.read_at(&mut piece[..wanted], entry_at(slot)).unwrap_or(0);
             for (slot, bytes) in (slot..).zip(piece[..read].chunks(ENTRY_BYTES)) {
                 found.entries.extend(self.header.decode_entry(slot, bytes).map(|entry| (slot, entry)));

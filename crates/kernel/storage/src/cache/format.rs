@@ -1,4 +1,5 @@
-//! The bytes of `cache.index`: a header, then one entry for each slot of `cache.blocks`. `docs/format/cache.md` describes both files.
+//! The bytes of `cache.index`: a header, then one entry for each slot of `cache.blocks`. `docs/format/cache.md`
+//! describes both files.
 
 use super::options::StoreId;
 use thalweg_base::{Crc, Decoder, Encoder, ObjectId, crc};
@@ -13,7 +14,7 @@ pub(crate) const ENTRY_BYTES: usize = 32;
 /// Stands in an entry for the length of an object that was not known when the block was written.
 const UNKNOWN: u64 = u64::MAX;
 
-/// What must be equal for the content of a cache folder to be used.
+/// The identity of a cache folder: its content is used only if all fields are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) block_bytes: u32,
@@ -27,7 +28,7 @@ pub(crate) struct BlockKey {
     pub(crate) block: u32,
 }
 
-/// What one slot holds.
+/// The content of one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) key: BlockKey,

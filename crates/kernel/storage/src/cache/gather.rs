@@ -22,7 +22,8 @@ impl Assembly {
         Self { object, range, block_bytes, bytes: Vec::new() }
     }
 
-    /// Takes what the range needs of one block. A block that ends too early is the last one: then the range is outside the object.
+    /// Copies the part of one block that the range needs. A block that ends too early is the last one: then the range
+    /// is outside of the object.
     pub(crate) fn put(&mut self, block: u32, bytes: &[u8]) -> Result<(), StorageError> {
         let block_start = u64::from(block) * self.block_bytes;
         let block_end = block_start + bytes.len() as u64;
@@ -62,7 +63,7 @@ impl Gather {
         (Self(Mutex::new(Some(Waiting { assembly, missing: blocks, completer }))), ticket)
     }
 
-    /// One of the blocks is there. What comes after an error is ignored.
+    /// Takes one block. Blocks after an error are ignored.
     pub(crate) fn deliver(&self, key: BlockKey, bytes: &[u8]) {
         self.step(|waiting| waiting.assembly.put(key.block, bytes));
     }

@@ -1,6 +1,8 @@
-//! Which blocks are on the local disk, and where: the eviction policy, the slots, and the lengths of objects. No IO, no lock.
+//! The blocks on the local disk and their places: the eviction policy, the slots, and the lengths of objects. No IO, no
+//! lock.
 //!
-//! A slot is in exactly one of these states: *free*, *held* by the fill that writes it, or *resident*: named by one entry of `blocks`.
+//! A slot is in exactly one of these states: *free*, *held* by the fill that writes it, or *resident*: named by one
+//! entry of `blocks`.
 
 use super::format::{BlockKey, Entry};
 use quick_cache::unsync::Cache;
@@ -8,7 +10,7 @@ use quick_cache::{DefaultHashBuilder, Lifecycle, UnitWeighter};
 use std::ops::Range;
 use thalweg_base::ObjectId;
 
-/// Where a block stands, and the checksum that it must have.
+/// The slot of a block, and the checksum that it must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) slot: u32,
@@ -52,7 +54,7 @@ pub(crate) struct Index {
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     len: Option<u64>,
-    /// Where the last read of this object ended.
+    /// The end of the last read of this object.
     read_to: u64,
 }
 
@@ -84,7 +86,7 @@ impl Index {
         }
     }
 
-    /// Takes over what an earlier run left: `entries` of slots below `used`.
+    /// Takes over the state of an earlier run: `entries` of slots below `used`.
     pub(crate) fn restore(&mut self, used: u32, entries: impl IntoIterator<Item = (u32, Entry)>) {
         let mut taken = vec![false; used as usize];
         for (slot, entry) in entries {
@@ -106,8 +108,8 @@ impl Index {
         self.objects.get(&object)?.len
     }
 
-    /// Remembers the length of an object, unless something was removed since [`Index::removals`] was `removals`: then it may have
-    /// been this object.
+    /// Remembers the length of an object, unless something was removed since [`Index::removals`] was `removals`: then
+    /// it may have been this object.
     pub(crate) fn learn(&mut self, object: ObjectId, len: u64, removals: u64) {
         if self.removals == removals {
             self.known(object, |known| known.len = Some(len));
@@ -124,9 +126,9 @@ impl Index {
         self.objects.insert(object, known);
     }
 
-    /// Notes a read, and how it uses its blocks. A scan in small steps meets each block several times in a row; this counts as one use,
-    /// else every scan would look like a hot set. So a read that starts inside a block, where the last read of that object ended,
-    /// continues the use of that block.
+    /// Notes a read, and how it uses its blocks. A scan in small steps meets each block several times in a row; this
+    /// counts as one use, else every scan would look like a hot set. So a read that starts inside a block, where the
+    /// last read of that object ended, continues the use of that block.
     pub(crate) fn note_read(&mut self, object: ObjectId, range: &Range<u64>, block_bytes: u64) -> Uses {
         let mut continued = None;
         self.known(object, |known| {

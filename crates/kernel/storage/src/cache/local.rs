@@ -1,4 +1,4 @@
-//! What the threads of the local disk do: reading blocks, and filling slots.
+//! The work of the local disk's threads: reading blocks, and filling slots.
 
 use super::format::BlockKey;
 use super::gather::Gather;
@@ -33,7 +33,7 @@ impl Shared {
         add(&self.counters.hit_bytes, bytes.len() as u64);
     }
 
-    /// What stands at `place` is not the block: it is dropped and fetched again.
+    /// Drops a slot at `place` whose bytes are not the block's, and fetches the block again.
     fn replace(self: &Arc<Self>, key: BlockKey, place: Place, gather: &Arc<Gather>) {
         self.drop_damaged(key, place);
         self.fetch(key, gather);

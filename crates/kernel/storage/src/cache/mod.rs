@@ -1,23 +1,23 @@
 //! A bounded local copy of the blocks that were read from a remote storage.
 //!
-//! [`CachedStorage`] stands before any [`Storage`] and is one itself. Objects are cut into blocks of equal size; a read takes its
-//! blocks from the local disk, joins requests for them that are under way, and asks the remote storage for the others, neighbours in
-//! one range. It promises:
+//! [`CachedStorage`] stands before any [`Storage`] and is one itself. Objects are cut into blocks of equal size; a read
+//! takes its blocks from the local disk, joins requests for them that are under way, and asks the remote storage for
+//! the others, neighbours in one range. It promises:
 //!
-//! - A read does not wait for the remote storage, if that answers by ticket: it returns a ticket, which the remote answer resolves.
-//!   Only a cache without threads has its reads wait for the local disk.
+//! - A read does not wait for the remote storage, if that answers by ticket: it returns a ticket, which the remote
+//!   answer resolves. Only a cache without threads has its reads wait for the local disk.
 //! - A block that many reads want is asked for once; an error reaches all reads that wait for the block, and is not
 //!   cached.
 //! - No local byte is believed before its checksum was verified. A damaged local block or a failing local disk costs
 //!   time, and fails no read.
 //! - The number of requests to the remote storage at one time is bounded.
-//! - The files of the cache folder never have more bytes than their bound. The blocks that are given up are those that were used
-//!   least of late; blocks that were read once, as by a scan, go before those that are read again and again.
+//! - The files of the cache folder never have more bytes than their bound. The blocks that are given up are those that
+//!   were used least of late; blocks that were read once, as by a scan, go before those that are read again and again.
 //! - Cached blocks are found again after a restart, also one after a kill; a power cut may cost some. No block is
 //!   synced for that.
 //!
-//! It must not know what objects contain, nor how the remote storage is reached. One folder belongs to one cache of one
-//! process at a time: the lock of the data folder around it ensures that. `docs/format/cache.md` has the bytes.
+//! It must not know the content of objects, nor how the remote storage is reached. One folder belongs to one cache of
+//! one process at a time: the lock of the data folder around it ensures that. `docs/format/cache.md` has the bytes.
 
 mod fetch;
 mod flights;
@@ -63,9 +63,9 @@ pub struct CachedStorage {
 }
 
 impl CachedStorage {
-    /// Puts the folder `dir` of `disk` before `remote`. A folder with files that are no files of a cache is refused; the content of
-    /// one for another store, with another block size or of another version is deleted. A local disk that fails is no error: then the
-    /// cache is off, see [`CacheStats::turned_off`].
+    /// Puts the folder `dir` of `disk` before `remote`. A folder with files that are no files of a cache is refused;
+    /// the content of one for another store, with another block size or of another version is deleted. A local disk
+    /// that fails is no error: then the cache is off, see [`CacheStats::turned_off`].
     pub fn open(
         remote: Arc<dyn Storage>,
         disk: &dyn Disk,
@@ -116,6 +116,7 @@ impl CachedStorage {
         Ok(())
     }
 
+    /// Figures since the start.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
         let mut stats = self.shared.counters.snapshot();
@@ -139,7 +140,8 @@ impl Drop for CachedStorage {
         self.shared.queue.close();
         let own = thread::current().id();
         for thread in self.threads.drain(..) {
-            // A callback of a ticket may hold the last reference: then the thread that drops it is one of these, and ends by itself.
+            // A callback of a ticket may hold the last reference: then the thread that drops it is one of these, and
+            // ends by itself.
             if thread.thread().id() != own {
                 let _ = thread.join();
             }
@@ -167,7 +169,7 @@ impl Storage for CachedStorage {
         self.shared.len(object)
     }
 
-    /// What the remote storage has, whatever is cached of it.
+    /// Reads from the remote storage, never from the cache.
     fn read_device(&self, object: ObjectId, range: Range<u64>) -> Result<Bytes, StorageError> {
         self.shared.remote.read_device(object, range)
     }

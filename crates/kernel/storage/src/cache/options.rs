@@ -3,8 +3,8 @@
 use super::format::{ENTRY_BYTES, HEADER_SPAN};
 use thiserror::Error;
 
-/// Names the remote storage that a cache stands before, so that a folder with blocks of another storage is never believed: object
-/// ids of two storages may be equal. It must be made at random with the storage, and kept in it.
+/// Names the remote storage that a cache stands before, so that a folder with blocks of another storage is never
+/// believed: object ids of two storages may be equal. It must be made at random with the storage, and kept in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreId(pub [u8; 16]);
 
@@ -18,7 +18,8 @@ pub struct CacheOptions {
     /// The size of a block, which is fetched, kept, checked and evicted as one: a power of two from 512 bytes to 4 MiB.
     /// If it differs from that of the folder, the folder is emptied.
     pub block_bytes: u32,
-    /// Threads that read and write the local disk. With 0 the thread that asks does it: for simulations, which need one order.
+    /// Threads that read and write the local disk. With 0 the thread that asks does it: for simulations, which need one
+    /// order.
     pub threads: usize,
     /// How many reads may wait for these threads; the ones beyond go to the remote storage.
     pub queued_reads_max: usize,
@@ -28,18 +29,23 @@ pub struct CacheOptions {
     pub queued_fill_bytes_max: usize,
 }
 
+/// Why a cache cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CacheError {
+    /// The folder holds a file that no cache has written; nothing was changed.
     #[error(
         "the cache folder {dir} holds {name:?}, which is no file of a cache: give the cache a folder of its own, or empty this one"
     )]
     Foreign { dir: String, name: String },
+    /// The capacity in bytes holds too few blocks; `needed` is the least one.
     #[error(
         "a cache of {capacity} bytes is too small for blocks of {block_bytes} bytes: give it {needed} bytes at least"
     )]
     TooSmall { capacity: u64, block_bytes: u32, needed: u64 },
+    /// The block size in bytes is no power of two from 512 to 4 MiB.
     #[error("a cache block of {0} bytes is not possible: choose a power of two from 512 to 4194304")]
     BlockBytes(u32),
+    /// The system refused a thread.
     #[error("the threads of the cache could not be started ({0}): raise the limit of threads")]
     Threads(String),
 }
@@ -50,8 +56,8 @@ const BLOCKS_MIN: u64 = 16;
 pub(crate) const REQUEST_BYTES_MAX: u64 = 4 << 20;
 
 impl CacheOptions {
-    /// A cache of `capacity_bytes` before the storage named `store`. Its index takes about 100 bytes of memory per block: 1.6 MB for
-    /// each GB of capacity.
+    /// A cache of `capacity_bytes` before the storage named `store`. Its index takes about 100 bytes of memory per
+    /// block: 1.6 MB for each GB of capacity.
     #[must_use]
     pub fn new(store: StoreId, capacity_bytes: u64) -> Self {
         Self {

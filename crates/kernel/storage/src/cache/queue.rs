@@ -1,5 +1,5 @@
-//! Work for the threads that own the local disk: reads first, then fills. Both are bounded; at the bound the work is refused, and the
-//! caller goes to the remote storage, or does not cache.
+//! Work for the threads that own the local disk: reads first, then fills. Both are bounded; at the bound the work is
+//! refused, and the caller goes to the remote storage, or does not cache.
 
 use super::format::BlockKey;
 use super::gather::Gather;
@@ -123,7 +123,7 @@ impl Queue {
         }
     }
 
-    /// Nothing more is taken in; what waits is still done.
+    /// Refuses new work; waiting work is still done.
     pub(crate) fn close(&self) {
         self.waiting.lock().closed = true;
         self.more.notify_all();

@@ -24,7 +24,7 @@ enum Instead {
     Bypass,
 }
 
-/// What a read has to do, as far as the lock is needed to find out.
+/// The blocks of a read by state, as found under the lock.
 struct Blocks {
     gather: Arc<Gather>,
     ticket: Ticket<Answer>,
@@ -83,7 +83,7 @@ impl Shared {
         }
         match state.index.len(object) {
             Some(len) => crate::check_range(object, range, len).map_err(Instead::Refuse)?,
-            // The remote storage judges what cannot be bounded here.
+            // The remote storage judges a range that has no bound here.
             None if range.start >= range.end => return Err(Instead::Bypass),
             None if range.end - range.start > self.bounds.unknown_read_max() => return Err(Instead::Bypass),
             None => {}
@@ -93,7 +93,8 @@ impl Shared {
         }
         let number = |at: u64| u32::try_from(at / self.bounds.block_bytes).map_err(|_| Instead::Bypass);
         let numbers = number(range.start)?..number(range.end - 1)?.checked_add(1).ok_or(Instead::Bypass)?;
-        // A read that begins after the removal must say so, and not get what earlier reads wait for.
+        // A read that begins after the removal must learn of it from the remote storage, and not join flights of
+        // earlier reads.
         if numbers.clone().any(|block| state.flights.is_removed(BlockKey { object, block })) {
             return Err(Instead::Bypass);
         }

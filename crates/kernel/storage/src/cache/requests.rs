@@ -1,6 +1,6 @@
 //! Requests to the remote storage: so many at once, and no more. Further ones are sent in order, as answers come.
 //!
-//! What waits here is bounded by what waits for it: reads, each with a bound of its own.
+//! The reads that wait for requests bound their number: each read has a bound of its own.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ struct State {
     waiting: VecDeque<Request>,
     /// Sent and not answered.
     flying: usize,
-    /// A thread sends what waits. The answer may come on that thread at once: then it goes on there.
+    /// A thread sends waiting requests. If an answer comes on that thread at once, the same thread continues.
     sending: bool,
 }
 

@@ -1,7 +1,7 @@
-//! What callers, local threads and remote answers share.
+//! The state that callers, local threads and remote answers share.
 //!
-//! One lock covers the index and the flights: a block is looked up and joined in one step. It is never held across IO, nor while a
-//! ticket is resolved.
+//! One lock covers the index and the flights: a block is looked up and joined in one step. It is never held across IO,
+//! nor while a ticket is resolved.
 
 use super::flights::Flights;
 use super::folder::Folder;

@@ -1,11 +1,11 @@
-//! What a cache counts.
+//! The counters of a cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// Counters since the cache was opened, and sizes of this moment. Blocks are counted per read that asks for them: each is a hit, a
-        /// miss or a coalesced wait.
+        /// Counters since the cache was opened, and sizes of this moment. Blocks are counted per read that asks for
+        /// them: each is a hit, a miss or a coalesced wait.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct CacheStats {
             $($(#[$doc])* pub $name: u64,)*
@@ -45,7 +45,8 @@ counters! {
     remote_bytes,
     /// Requests that the remote storage answered with an error.
     remote_errors,
-    /// Reads that bypass the cache: it is turned off, or the length of the object is not known and the range is empty or large.
+    /// Reads that bypass the cache: it is turned off, or the length of the object is not known and the range is empty
+    /// or large.
     bypassed,
     /// Blocks that were written to the local disk.
     filled,

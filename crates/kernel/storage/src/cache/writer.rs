@@ -1,4 +1,5 @@
-//! Writing through: the remote storage gets every byte; a small object is remembered until it is finished, and then cached.
+//! Writing through: the remote storage gets every byte; a small object is remembered until it is finished, and then
+//! cached.
 
 use super::options::REQUEST_BYTES_MAX;
 use super::shared::Shared;

@@ -1,4 +1,4 @@
-//! What a cache before a remote storage promises, beyond what every storage does.
+//! The promises of a cache in front of a remote storage, beyond those of every storage.
 
 use crate::support::RamDisk;
 use bytes::Bytes;
@@ -402,7 +402,8 @@ fn the_files_never_outgrow_their_bound_and_a_smaller_bound_cuts_them() {
     assert_eq!(far.cache.stats().blocks, 21, "one more was on the disk than could be resident");
 }
 
-/// Makes 50 of 100 blocks hot, scans 2,000 others in steps of `step` bytes, and counts the hot ones that are still there.
+/// Makes 50 of 100 blocks hot, scans 2,000 others in steps of `step` bytes, and counts the hot ones that are still
+/// there.
 fn hot_blocks_after_a_scan(step: u64) -> u64 {
     let far = far(&SimDisk::new(1), options(100), 2050 * BLOCK);
     far.cache.len(ObjectId(1)).unwrap();

@@ -1,5 +1,5 @@
-//! Random reads, writes, removals, evictions, restarts, kills at any change of the local disk, flipped bits and errors: what a cache
-//! answers is what plain bytes say, and its files stay within their bound.
+//! Random reads, writes, removals, evictions, restarts, kills at any change of the local disk, flipped bits and errors:
+//! what a cache answers is what plain bytes say, and its files stay within their bound.
 
 use bytes::Bytes;
 use std::cell::Cell;
@@ -28,7 +28,7 @@ struct World {
     remote: Arc<SlowStorage>,
     options: CacheOptions,
     cache: CachedStorage,
-    /// What every object is, those that were removed included.
+    /// The bytes of every object, removed ones included.
     objects: BTreeMap<u64, Vec<u8>>,
     removed: Vec<u64>,
     asked: Vec<Asked>,

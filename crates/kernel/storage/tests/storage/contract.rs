@@ -1,4 +1,4 @@
-//! What every storage promises, asked of each backend.
+//! The promises of every storage, tested for each backend.
 
 use bytes::Bytes;
 use std::sync::Arc;

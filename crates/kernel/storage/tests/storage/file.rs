@@ -1,4 +1,4 @@
-//! What only the file backend promises: names, leftovers, bounds, a full disk.
+//! Promises of the file backend alone: names, leftovers, bounds, a full disk.
 
 use crate::support::RamDisk;
 use std::sync::atomic::Ordering;

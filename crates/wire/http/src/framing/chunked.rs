@@ -33,7 +33,7 @@ enum At {
     End,
 }
 
-/// Where a pass over the buffer ended: decoded bytes end at `write`, parsed raw bytes at `read`.
+/// The end of a pass over the buffer: decoded bytes end at `write`, parsed raw bytes at `read`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pass {
     pub(super) write: usize,

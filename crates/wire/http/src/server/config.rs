@@ -36,6 +36,7 @@ pub struct ServerConfig {
     /// In each such time this many bytes of a body must arrive, or all that are left of it; otherwise the answer is
     /// 408.
     pub body_timeout: Duration,
+    /// The bytes of a body that must arrive within each `body_timeout`.
     pub body_bytes_min: usize,
     /// Between two requests.
     pub idle_timeout: Duration,
@@ -44,6 +45,7 @@ pub struct ServerConfig {
     /// After a refusal, further input is discarded for this long and up to this many bytes, so that the client sees the
     /// answer.
     pub linger_time: Duration,
+    /// The most bytes that are discarded after a refusal.
     pub linger_bytes: usize,
     /// Pages of other origins may not embed responses, except those that allow every page
     /// (`Cross-Origin-Resource-Policy: same-origin`).

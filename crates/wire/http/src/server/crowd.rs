@@ -50,7 +50,10 @@ impl Crowd {
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.max {
             self.open.fetch_sub(1, Ordering::Relaxed);
             if !self.full.swap(true, Ordering::Relaxed) {
-                tracing::warn!(max_connections = self.max, "all connections are taken: further ones are refused");
+                tracing::warn!(
+                    max_connections = self.max,
+                    "max_connections is reached: further connections are refused"
+                );
             }
             return Err(Refusal::NO_CONNECTION);
         }
@@ -62,7 +65,7 @@ impl Crowd {
         self.leave(&Place(Some(count)));
         if !self.greedy.swap(true, Ordering::Relaxed) {
             let max = self.per_peer_max;
-            tracing::warn!(%peer, max_connections_per_peer = max, "one address has all its connections: further ones are refused");
+            tracing::warn!(%peer, max_connections_per_peer = max, "max_connections_per_peer is reached: further connections of this address are refused");
         }
         Err(Refusal::NO_CONNECTION_OF_PEER)
     }

@@ -34,7 +34,7 @@ pub enum IdentityError {
 pub struct TlsIdentity(ArcSwap<ServerConfig>);
 
 impl TlsIdentity {
-    /// From a certificate with its chain, and its key, both PEM.
+    /// The identity of a certificate with its chain, and its key, both PEM.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, IdentityError> {
         read(certificates, key).map(|config| Self(ArcSwap::new(config)))
     }

@@ -39,7 +39,7 @@ impl Budget {
 /// A buffer, and the request in it that is being framed.
 pub(super) struct Input {
     pub(super) buf: Vec<u8>,
-    /// Where the present request begins.
+    /// The start of the present request.
     pub(super) at: usize,
     pub(super) framer: Framer,
     /// Length of the present request in bytes, if known.

@@ -31,7 +31,7 @@ const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 #[derive(Debug, Default)]
 pub(super) struct Gather {
     text: Vec<u8>,
-    /// Where the text begins that no piece covers yet.
+    /// The start of the text that no piece covers yet.
     open: usize,
     pieces: Vec<Piece>,
     shared: usize,

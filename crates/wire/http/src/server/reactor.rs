@@ -207,7 +207,7 @@ impl Reactor {
     fn welcome(&mut self, socket: OwnedFd) {
         let tls = match self.env.config.tls.as_deref().map(Tls::new).transpose() {
             Ok(tls) => tls,
-            Err(error) => return tracing::error!(%error, "no TLS session can be made"),
+            Err(error) => return tracing::error!(%error, "a TLS session could not be created"),
         };
         let peer = self.env.crowd.counts_peers().then(|| listener::peer(&socket)).flatten();
         let entered = self.env.crowd.enter(peer);

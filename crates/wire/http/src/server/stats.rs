@@ -8,16 +8,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counters and gauges of the server, summed over its event loops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStats {
+    /// Connections accepted since the start.
     pub connections_accepted: u64,
+    /// Connections that are open now.
     pub connections_active: u64,
     /// Connections beyond the bound, answered 503 or dropped.
     pub connections_refused: u64,
     /// Connections that ended during a TLS handshake, including plain HTTP on a TLS port.
     pub handshakes_failed: u64,
+    /// Requests since the start.
     pub requests: u64,
     /// Requests refused before the service saw them.
     pub requests_refused: u64,
+    /// Bytes received since the start.
     pub bytes_in: u64,
+    /// Bytes sent since the start.
     pub bytes_out: u64,
     /// Bytes in the files of [`SharedPages`].
     pub pages_bytes: u64,

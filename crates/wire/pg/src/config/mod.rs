@@ -19,16 +19,25 @@ use std::time::Duration;
 pub struct Config {
     /// Tried in this order; never empty.
     pub hosts: Vec<Host>,
+    /// The role.
     pub user: String,
+    /// The role's password, for servers that ask for one.
     pub password: Option<Password>,
+    /// The database; by default that of the role's name.
     pub database: String,
+    /// `sslmode`.
     pub ssl_mode: SslMode,
+    /// `sslrootcert`.
     pub ssl_root_cert: Option<RootCert>,
     /// PEM files of our certificate and its key.
     pub ssl_cert: Option<PathBuf>,
+    /// The key of `ssl_cert`.
     pub ssl_key: Option<PathBuf>,
+    /// `channel_binding`.
     pub channel_binding: ChannelBinding,
+    /// `target_session_attrs`.
     pub target_session: TargetSession,
+    /// The session's name in `pg_stat_activity`.
     pub application_name: Option<String>,
     /// Command-line options for the server's process: `-c name=value …`.
     pub options: Option<String>,
@@ -68,6 +77,7 @@ impl fmt::Debug for Password {
 /// Required TLS. `allow` is read as `prefer`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SslMode {
+    /// No TLS.
     Disable,
     /// TLS if the server has it; its certificate is not verified.
     #[default]
@@ -83,6 +93,7 @@ pub enum SslMode {
 /// Trusted certificates; by default the system's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RootCert {
+    /// The certificates of the operating system.
     System,
     /// PEM, one or more certificates. A server certificate among them is trusted directly.
     File(PathBuf),
@@ -91,15 +102,19 @@ pub enum RootCert {
 /// Whether SCRAM is bound to the TLS session, so that no proxy can pass it on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChannelBinding {
+    /// Never.
     Disable,
+    /// If the server supports it.
     #[default]
     Prefer,
+    /// Always; a server that does not support it is refused.
     Require,
 }
 
 /// The kind of server that is acceptable, of several hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TargetSession {
+    /// Any server.
     #[default]
     Any,
     /// A server that accepts writes (`read-write` and `primary`); servers before 14 do not report this, and are
@@ -122,15 +137,15 @@ pub enum TrustError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    #[error("no user is named")]
+    #[error("the address has no user")]
     UserMissing,
-    #[error("no host is named")]
+    #[error("the address has no host")]
     HostMissing,
     #[error("{0}: a % is not followed by two hexadecimal digits, or the result is not UTF-8")]
     Percent(&'static str),
-    #[error("{0:?} is no port")]
+    #[error("{0:?} is not a port")]
     Port(String),
-    #[error("{0:?} is no host")]
+    #[error("{0:?} is not a host")]
     Host(String),
     #[error("{hosts} hosts and {ports} ports: there must be one port, or one for each host")]
     Ports { hosts: usize, ports: usize },

@@ -7,91 +7,143 @@ use super::error::DecodeError;
 use super::tuple::Tuple;
 use std::fmt;
 
+/// One message of the plugin, with the protocol's fields (Postgres documentation, section "Logical Replication Message
+/// Formats").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     /// A transaction's changes follow, up to its [`Message::Commit`].
     Begin {
         /// Position of its commit.
         final_lsn: Lsn,
+        /// The commit's time, in microseconds since 2000.
         commit_time: i64,
+        /// The transaction's id.
         xid: u32,
     },
+    /// The end of a transaction.
     Commit {
+        /// Unused by the protocol: 0.
         flags: u8,
+        /// The position of the commit record.
         commit_lsn: Lsn,
         /// The first position after the transaction: the one to acknowledge.
         end_lsn: Lsn,
+        /// The commit's time, in microseconds since 2000.
         commit_time: i64,
     },
     /// The transaction was replicated from elsewhere.
     Origin {
+        /// The commit's position on the origin.
         commit_lsn: Lsn,
+        /// The origin's name.
         name: &'a str,
     },
     /// Definition of a table. Comes before its first change, and again before the first change after an alteration.
     Relation {
+        /// The transaction, if it is streamed.
         xid: Option<u32>,
         /// The table's oid.
         id: u32,
+        /// The table's schema; empty for `pg_catalog`.
         namespace: &'a str,
+        /// The table's name, without quotes.
         name: &'a str,
+        /// Which old columns updates and deletes have.
         replica_identity: ReplicaIdentity,
+        /// The published columns, in order.
         columns: Columns<'a>,
     },
     /// A type that is not built in.
     Type {
+        /// The transaction, if it is streamed.
         xid: Option<u32>,
+        /// The type's oid.
         id: u32,
+        /// The type's schema; empty for `pg_catalog`.
         namespace: &'a str,
+        /// The type's name, without quotes.
         name: &'a str,
     },
+    /// A new row.
     Insert {
+        /// The transaction, if it is streamed.
         xid: Option<u32>,
+        /// The table's oid.
         relation: u32,
+        /// The row.
         new: Tuple<'a>,
     },
+    /// A changed row.
     Update {
+        /// The transaction, if it is streamed.
         xid: Option<u32>,
+        /// The table's oid.
         relation: u32,
+        /// The row before the change, as far as the replica identity has it.
         old: OldTuple<'a>,
+        /// The row after the change.
         new: Tuple<'a>,
     },
+    /// A deleted row.
     Delete {
+        /// The transaction, if it is streamed.
         xid: Option<u32>,
+        /// The table's oid.
         relation: u32,
         /// Never [`OldTuple::None`].
         old: OldTuple<'a>,
     },
+    /// Tables that were emptied by one statement.
     Truncate {
+        /// The transaction, if it is streamed.
         xid: Option<u32>,
+        /// The statement said CASCADE.
         cascade: bool,
+        /// The statement said RESTART IDENTITY.
         restart_identity: bool,
+        /// The tables' oids.
         relations: Relations<'a>,
     },
     /// A message of `pg_logical_emit_message`.
     Message {
+        /// The transaction, if it is streamed.
         xid: Option<u32>,
+        /// Whether the message belongs to its transaction, or was sent at once.
         transactional: bool,
+        /// The message's position.
         lsn: Lsn,
+        /// The first argument of `pg_logical_emit_message`.
         prefix: &'a str,
+        /// The second argument.
         content: &'a [u8],
     },
     /// A block of changes of a transaction that is not finished.
     StreamStart {
+        /// The transaction's id.
         xid: u32,
+        /// Whether this is the first block of the transaction.
         first_segment: bool,
     },
+    /// The end of the block.
     StreamStop,
+    /// The end of a streamed transaction, whose blocks came before.
     StreamCommit {
+        /// The transaction's id.
         xid: u32,
+        /// Unused by the protocol: 0.
         flags: u8,
+        /// The position of the commit record.
         commit_lsn: Lsn,
+        /// The first position after the transaction: the one to acknowledge.
         end_lsn: Lsn,
+        /// The commit's time, in microseconds since 2000.
         commit_time: i64,
     },
     /// `subxid` and its changes are undone; if it equals `xid`, the whole transaction is.
     StreamAbort {
+        /// The transaction's id.
         xid: u32,
+        /// The id of the aborted subtransaction.
         subxid: u32,
     },
 }
@@ -108,6 +160,7 @@ pub enum OldTuple<'a> {
 }
 
 impl<'a> OldTuple<'a> {
+    /// The known columns.
     pub fn tuple(&self) -> Option<Tuple<'a>> {
         match *self {
             Self::None => None,
@@ -116,12 +169,14 @@ impl<'a> OldTuple<'a> {
     }
 }
 
-/// Which old columns an update or delete has (`pg_class.relreplident`).
+/// The old columns that an update or delete has (`pg_class.relreplident`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplicaIdentity {
     /// The primary key's.
     Default,
+    /// No column: Postgres refuses updates and deletes of a published table.
     Nothing,
+    /// All columns.
     Full,
     /// The columns of another index.
     Index,
@@ -137,8 +192,11 @@ impl ReplicaIdentity {
 pub struct Column<'a> {
     /// Part of the replica identity.
     pub key: bool,
+    /// The column's name, without quotes.
     pub name: &'a str,
+    /// The type's oid.
     pub type_oid: u32,
+    /// `atttypmod`, or -1.
     pub type_modifier: i32,
 }
 
@@ -159,14 +217,17 @@ impl<'a> Columns<'a> {
         Ok(Self { count, bytes: &begin[..begin.len() - reader.rest().len()] })
     }
 
+    /// Number of columns.
     pub fn len(&self) -> usize {
         usize::from(self.count)
     }
 
+    /// Whether there are no columns.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
+    /// The columns, in order.
     pub fn iter(&self) -> impl Iterator<Item = Column<'a>> + use<'a> {
         let mut reader = Reader::new(self.bytes);
         // Was read once, so that every column is whole.
@@ -223,14 +284,17 @@ pub struct Relations<'a> {
 }
 
 impl<'a> Relations<'a> {
+    /// Number of tables.
     pub fn len(&self) -> usize {
         self.bytes.len() / 4
     }
 
+    /// Whether there are no tables.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
+    /// The tables' oids, in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
         self.bytes.as_chunks().0.iter().map(|oid| u32::from_be_bytes(*oid))
     }

@@ -15,11 +15,13 @@ pub struct Tuple<'a> {
 /// One column of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
+    /// NULL.
     Null,
     /// A large value that the change did not touch, and that the log therefore has not.
     UnchangedToast,
     /// The value as Postgres prints it, in the client's encoding, which is UTF-8.
     Text(&'a [u8]),
+    /// The value in its type's binary form.
     Binary(&'a [u8]),
 }
 
@@ -47,14 +49,17 @@ impl<'a> Tuple<'a> {
         Ok(Self { columns, bytes })
     }
 
+    /// Number of columns.
     pub fn len(&self) -> usize {
         usize::from(self.columns)
     }
 
+    /// Whether there are no columns.
     pub fn is_empty(&self) -> bool {
         self.columns == 0
     }
 
+    /// The values, in the order of the table's columns.
     #[inline]
     pub fn values(&self) -> Values<'a> {
         Values { left: self.columns, bytes: self.bytes }
@@ -131,6 +136,7 @@ pub struct TupleWriter {
 }
 
 impl TupleWriter {
+    /// Adds a column.
     pub fn push(&mut self, value: Value<'_>) {
         self.columns += 1;
         match value {
@@ -144,6 +150,7 @@ impl TupleWriter {
         }
     }
 
+    /// The row of the added columns.
     pub fn tuple(&self) -> Tuple<'_> {
         Tuple { columns: self.columns, bytes: &self.bytes }
     }

@@ -33,15 +33,18 @@ pub struct Conn {
 pub struct System {
     /// The cluster's number: another one is another cluster, where no position of this one means anything.
     pub id: String,
+    /// The present timeline.
     pub timeline: u32,
     /// The end of the write-ahead log, as far as it is flushed.
     pub end: Lsn,
+    /// The database of this connection.
     pub database: Option<String>,
 }
 
 /// A timeline up to where the next one left it (Postgres documentation, section "Timelines").
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
+    /// The timeline's number.
     pub timeline: u32,
     /// The log before this position belongs to the next timeline too.
     pub end: Lsn,
@@ -74,6 +77,7 @@ impl Branch {
 pub struct StartOptions {
     /// 1, or 2 for [`StartOptions::streaming`] (from Postgres 14 on).
     pub proto_version: u32,
+    /// The names of the publications to follow.
     pub publications: Vec<String>,
     /// Large transactions come while they run, in separate blocks.
     pub streaming: bool,
@@ -90,6 +94,7 @@ impl Default for StartOptions {
 }
 
 impl Conn {
+    /// Connects to the first acceptable host of `config`, as a walsender of its database.
     pub fn connect(config: &Config) -> Result<Self, Error> {
         Ok(Self { session: connect(config, Purpose::Replication)? })
     }
@@ -104,10 +109,12 @@ impl Conn {
         &self.session
     }
 
+    /// The server's version.
     pub fn server_version(&self) -> ServerVersion {
         self.session.server_version()
     }
 
+    /// `IDENTIFY_SYSTEM`.
     pub fn identify_system(&mut self) -> Result<System, Error> {
         let results = self.simple("IDENTIFY_SYSTEM")?;
         let row = results.first().and_then(|set| set.row(0));

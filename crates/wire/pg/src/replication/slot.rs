@@ -12,6 +12,7 @@ const NAME_MAX: usize = 63;
 pub struct SlotOptions {
     /// The slot is dropped with the connection.
     pub temporary: bool,
+    /// The use of the slot's snapshot.
     pub snapshot: Snapshot,
     /// A standby keeps a copy (from Postgres 17 on).
     pub failover: bool,
@@ -20,6 +21,7 @@ pub struct SlotOptions {
 /// Use of the snapshot at the slot's start: it shows all changes that the slot does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Snapshot {
+    /// The server drops the snapshot.
     #[default]
     Nothing,
     /// Give it a name; another transaction can take it while this connection does nothing else.

@@ -30,11 +30,14 @@ pub enum Event<'a> {
         end: Lsn,
         /// The server's, microseconds since 2000.
         clock: i64,
+        /// The plugin's message.
         body: &'a [u8],
     },
+    /// The server is alive.
     Keepalive {
         /// How far the server has read its log: if no change is outstanding, everything before it can be acknowledged.
         end: Lsn,
+        /// The server's clock, in microseconds since 2000.
         clock: i64,
         /// The server hangs up if it hears nothing soon.
         reply: bool,

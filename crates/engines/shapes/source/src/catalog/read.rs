@@ -1,4 +1,4 @@
-//! From the JSON of `tables.sql`.
+//! Decodes the JSON of `tables.sql`.
 
 use super::Found;
 use super::standing::{Class, Identity, Persistence, Relation, Standing};

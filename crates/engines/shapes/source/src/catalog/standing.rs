@@ -32,9 +32,9 @@ pub struct Relation {
     pub owned: bool,
     /// Our role may select from it, or from some of its columns.
     pub readable: bool,
-    /// It is a partition.
+    /// The relation is a partition.
     pub partition: bool,
-    /// It was created as a part, so it had no rows when it became one.
+    /// The relation was created as a part, so it had no rows when it became one.
     pub made_as_part: bool,
     /// The publication names it.
     pub member: bool,

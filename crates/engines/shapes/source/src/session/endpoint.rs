@@ -191,7 +191,7 @@ impl Endpoint {
         self.postgres.replicate(&self.named())
     }
 
-    /// What runs jobs with sessions of this endpoint: `connections` at a time, and as many that wait.
+    /// A runner of jobs with sessions of this endpoint: `connections` run at a time, and as many wait.
     pub fn jobs(&self, connections: usize) -> Box<dyn Jobs> {
         let (endpoint, idle) = (self.clone(), self.unused_for);
         self.postgres.jobs(Options { endpoint, connections, jobs_max: connections, idle, kept: 0 })

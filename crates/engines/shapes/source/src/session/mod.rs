@@ -69,7 +69,7 @@ impl Session {
         self.connection.version()
     }
 
-    /// Where the server's WAL ends, and how many bytes of it the server keeps for `slot`.
+    /// The end of the server's WAL, and the bytes of it that the server keeps for `slot`.
     pub fn wal_end(&mut self, slot: &str) -> Result<(u64, u64), SourceError> {
         let (end, kept) = self.connection.wal_end(slot)?;
         Ok((end.0, kept))

@@ -68,7 +68,7 @@ impl Limits {
     pub(crate) const SHORT: Self = Self { statement: Some(Duration::from_secs(50)), lock: Duration::from_secs(20) };
 }
 
-/// Which of the optional settings a server has.
+/// The optional settings that a server has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Has([bool; OPTIONAL.len()]);
 

@@ -84,7 +84,7 @@ fn another_history(known: &Known, now: &SourceIdentity, end: Lsn) -> Option<Stri
 pub(super) fn skipped(known: &Known, confirmed: Lsn) -> Option<String> {
     let acknowledged = Lsn(known.acknowledged?);
     (confirmed > acknowledged).then(|| {
-        format!("the replication slot was moved on or made again by somebody else: it begins at {confirmed}, but changes were read up to {acknowledged}")
+        format!("the replication slot was advanced or created again by another program: it begins at {confirmed}, but changes were read up to {acknowledged}")
     })
 }
 

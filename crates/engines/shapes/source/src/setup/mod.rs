@@ -100,7 +100,7 @@ pub enum SetupError {
          replication for good; move the data to a database WITH ENCODING 'UTF8'"
     )]
     NoEncoding,
-    #[error("the server is a standby: give the primary's address")]
+    #[error("the server is a standby: set database_url to the primary's address")]
     Standby,
     #[error(
         "Postgres {0} cannot keep a failover slot: 17 is the first version that can; unset replication_failover_slot"

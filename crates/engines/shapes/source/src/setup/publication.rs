@@ -16,7 +16,7 @@ pub struct Publication {
     pub oid: u32,
     /// Changes with every `ALTER PUBLICATION`.
     pub version: String,
-    /// It was made for this run, or for one that was killed: no other server needs it.
+    /// This run created the publication, or one that was killed: no other server needs it.
     pub passing: bool,
 }
 

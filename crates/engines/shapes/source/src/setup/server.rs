@@ -4,7 +4,7 @@ use super::{SetupError, row};
 use thalweg_pg::replication::Conn;
 use thalweg_pg::{Config, Error, ServerVersion};
 
-/// What the preparation needs to know of the server.
+/// The facts of the server that the preparation needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub version: ServerVersion,
@@ -59,7 +59,7 @@ pub(super) fn branches(conn: &mut Conn, timeline: u32) -> Result<Vec<(u32, u64)>
     match conn.timeline_history(timeline) {
         Ok(branches) => Ok(branches.into_iter().map(|branch| (branch.timeline, branch.end.0)).collect()),
         Err(Error::Server(error)) if !error.is_fatal() => {
-            tracing::warn!(timeline, %error, "the server does not say where its timeline comes from");
+            tracing::warn!(timeline, %error, "the history of the server's timeline cannot be read");
             Ok(Vec::new())
         }
         Err(error) => Err(error.into()),

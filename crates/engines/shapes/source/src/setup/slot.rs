@@ -118,7 +118,7 @@ pub(super) fn create(
     stopping: &(dyn Fn() -> bool + Sync),
 ) -> Result<Lsn, SetupError> {
     let slot = SlotOptions { temporary: options.temporary, failover: options.failover, ..SlotOptions::default() };
-    tracing::info!(slot = options.slot, "a replication slot is made, which waits for transactions that run");
+    tracing::info!(slot = options.slot, "creating a replication slot: Postgres waits for running transactions to end");
     let token = conn.session().cancel_token();
     let (done, stopped) = (AtomicBool::new(false), AtomicBool::new(false));
     let made = std::thread::scope(|scope| {

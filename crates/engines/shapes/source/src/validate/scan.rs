@@ -29,7 +29,7 @@ pub(super) enum ScanError {
 /// The lexical facts of an expression.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Scanned {
-    /// It may name an object in another one, such as a type in a schema, or select from other tables.
+    /// The clause may name an object in another one, such as a type in a schema, or select from other tables.
     pub(super) qualified: bool,
     /// The largest `n` of `$n`.
     pub(super) parameters: u32,

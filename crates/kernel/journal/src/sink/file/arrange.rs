@@ -10,8 +10,8 @@ use crate::sink::file::recovery::Found;
 use std::io;
 use thalweg_disk::Disk;
 
-/// Puts at most `wanted` of the files, which hold no frame that is needed, under `first` and the numbers that follow, durably, and
-/// removes the others, the largest first. Files that are no segment's size cannot be used.
+/// Puts at most `wanted` of the files, which hold no frame that is needed, under `first` and the numbers that follow,
+/// durably, and removes the others, the largest first. Files that are no segment's size cannot be used.
 pub(crate) fn arrange(
     disk: &dyn Disk,
     options: &Options,
@@ -28,7 +28,8 @@ pub(crate) fn arrange(
         found.path = spare;
     }
     let (usable, mut others): (Vec<_>, Vec<_>) = files.into_iter().partition(|found| options.is_size(found.len));
-    // A folder whose sync has failed may show one file under two names. Every use of a file has a header of its own, so the same header tells.
+    // A folder whose sync has failed may show one file under two names. Every use of a file has a header of its own, so
+    // the same header tells.
     let mut known = live.to_vec();
     let is_another = |found: &Found| match found.header() {
         Some(header) if known.contains(&header) => false,

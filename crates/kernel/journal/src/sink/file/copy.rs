@@ -1,7 +1,7 @@
 //! Copying the journal's files while it goes on: for backups.
 //!
-//! A copy is what a crash at its end would have left: the files from the floor's on, the last one cut off at a position that was
-//! synced. Opening it recovers exactly the frames below that position.
+//! A copy equals the files after a crash at its end: the files from the floor's on, the last one cut off at a position
+//! that was synced. Opening it recovers exactly the frames below that position.
 
 use crate::Journal;
 use crate::format::{SEGMENT_HEADER, segment_path};
@@ -15,7 +15,7 @@ use thalweg_base::Lsn;
 /// One journal file of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentFile {
-    /// In the data folder.
+    /// The file's path in the data folder.
     pub path: String,
     /// How much of it belongs to the copy, header included.
     pub bytes: u64,
@@ -36,6 +36,7 @@ impl HeldSegments {
         self.end
     }
 
+    /// The files of the copy, each with the bytes that belong to it.
     pub fn files(&self) -> impl Iterator<Item = &SegmentFile> {
         self.files.iter().map(|(file, _)| file)
     }
@@ -66,7 +67,8 @@ impl FileJournal {
         let first = segments.find(floor)?;
         let mut files = Vec::new();
         for segment in segments.live_from(&first) {
-            // One that starts at the end belongs to the copy although nothing is in it: it may be the only one of its term.
+            // One that starts at the end belongs to the copy although nothing is in it: it may be the only one of its
+            // term.
             if segment.base > end {
                 break;
             }

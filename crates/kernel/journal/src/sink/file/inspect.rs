@@ -24,9 +24,11 @@ const PIECE_BYTES: usize = 256 << 10;
 pub struct JournalDamage {
     /// Empty if it is the header of the segment that starts there.
     pub range: Range<Lsn>,
-    /// The segment's file, and the byte in it.
+    /// The segment's file.
     pub file: String,
+    /// The byte in the file.
     pub at: u64,
+    /// The kind of damage, for operators.
     pub what: String,
 }
 
@@ -41,14 +43,16 @@ pub struct Inspection {
     walker: Option<Walker>,
 }
 
-/// What one step of an inspection has read.
+/// The result of one step of an inspection.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Inspected {
+    /// Bytes read from the device.
     pub bytes: u64,
+    /// The damaged ranges that the step has found.
     pub damage: Vec<JournalDamage>,
 }
 
-/// What the walk expects at its position.
+/// The structure that the walk expects at its position.
 #[derive(Debug)]
 enum Expected {
     Batch,
@@ -95,8 +99,8 @@ impl Walker {
         self.at >= self.limit
     }
 
-    /// Takes the bytes that stand at the position, of which there are at least a few or all up to the limit; moves on over those that it
-    /// needs no more.
+    /// Takes the bytes that stand at the position, of which there are at least a few or all up to the limit; moves on
+    /// over those that it needs no more.
     pub(crate) fn feed(&mut self, bytes: &[u8], found: &mut Found) {
         let start = self.at;
         let is_last = start.plus(bytes.len() as u64) >= self.limit;

@@ -157,7 +157,8 @@ impl Sink for FileSink {
         Ok(())
     }
 
-    /// Stops appends of earlier terms in this process. An opening in another process fences by the header that it makes: see the module.
+    /// Stops appends of earlier terms in this process. An opening in another process fences by the header that it
+    /// makes: see the module.
     fn fence(&self, term: Term) -> Ticket<Result<(), SinkError>> {
         let before = self.fenced.fetch_max(term.number, Ordering::AcqRel);
         // Appends that were under way have ended.
@@ -180,8 +181,8 @@ impl Sink for FileSink {
         self.segments.lock().trim(upto, synced);
     }
 
-    /// Recovery has cut the tail already: the opening's first segment begins where it ended, under the seal of another term, and nothing of
-    /// an earlier one is read from there on.
+    /// Recovery has cut the tail already: the opening's first segment begins where it ended, under the seal of another
+    /// term, and nothing of an earlier one is read from there on.
     fn truncate(&self, from: Lsn, term: Term) -> Ticket<Result<(), SinkError>> {
         let active = self.active.lock();
         let is_cut = active.base == from && active.seal == self.seal && term.seal() == self.seal;

@@ -1,7 +1,8 @@
-//! Blank segment files: made ahead, recycled from trimmed ones, or removed. All of it is IO that no batch should wait for.
+//! Blank segment files: made ahead, recycled from trimmed ones, or removed. All of it is IO that no batch should wait
+//! for.
 //!
-//! A blank stands on the disk, durably, under the number it will be used with, before it is used. It has no header for that number:
-//! a new file is zeros, a recycled one still has the header of its last use, which its name contradicts.
+//! A blank stands on the disk, durably, under the number it will be used with, before it is used. It has no header for
+//! that number: a new file is zeros, a recycled one still has the header of its last use, which its name contradicts.
 
 use crate::format::{FOLDER, segment_path, spare_path};
 use crate::sink::file::segments::{Blank, Segment, Segments};
@@ -26,7 +27,8 @@ pub(crate) fn create_blank(disk: &dyn Disk, path: &str, bytes: u64) -> io::Resul
     };
     let made = (|| {
         file.allocate(bytes)?;
-        // Reserved blocks are marked as unwritten: without real zeros the first sync of each would have metadata to write.
+        // Reserved blocks are marked as unwritten: without real zeros the first sync of each would have metadata to
+        // write.
         let zeros = vec![0; ZEROS.min(bytes as usize)];
         let mut at = 0;
         while at < bytes {
@@ -41,8 +43,7 @@ pub(crate) fn create_blank(disk: &dyn Disk, path: &str, bytes: u64) -> io::Resul
     match made {
         Ok(()) => Ok(file),
         Err(e) => {
-            // Best effort: recovery takes care of what stays.
-            let _ = disk.remove(path);
+            // Best effort: recovery removes a remaining file. let _ = disk.remove(path);
             Err(e)
         }
     }
@@ -127,7 +128,8 @@ impl FileSink {
             return Err(e);
         }
         if let Err(e) = self.disk.sync_dir(FOLDER) {
-            // Under a name that may not be durable it must not be used. If it cannot be removed either, the next blank replaces it.
+            // Under a name that may not be durable it must not be used. If it cannot be removed either, the next blank
+            // replaces it.
             let _ = self.disk.remove(&segment_path(number));
             return Err(e);
         }
@@ -156,8 +158,8 @@ impl FileSink {
         Ok(())
     }
 
-    /// Puts a larger blank in the place of those that are too small for what comes in. It is made under another name first, so that a full disk
-    /// leaves the others where they are.
+    /// Replaces blanks that are too small for the frames that come in. The larger blank is made under another name
+    /// first, so that a full disk leaves the others where they are.
     fn make_larger(&self) -> io::Result<()> {
         let bytes = self.wanted_bytes();
         let is_wanted = |segments: &Segments| {
@@ -185,8 +187,8 @@ impl FileSink {
         Ok(())
     }
 
-    /// Gives the file that was made under the name `unused` the number of the first of the smaller blanks, which are out of the row already, and
-    /// removes these. Those that cannot be removed are blanks again.
+    /// Gives the file that was made under the name `unused` the number of the first of the smaller blanks, which are
+    /// out of the row already, and removes these. Those that cannot be removed are blanks again.
     fn put_in_place(
         &self,
         mut smaller: VecDeque<Blank>,
@@ -205,7 +207,7 @@ impl FileSink {
             self.disk.sync_dir(FOLDER)
         })();
         let Err(e) = placed else { return Ok(Blank { number, bytes, file }) };
-        // Best effort: under a name that may not be durable it must not be used, and recovery takes care of what stays.
+        // Best effort: a file whose name may not be durable must not be used, and recovery removes it.
         let _ = self.disk.remove(unused);
         if smaller.is_empty() {
             let _ = self.disk.remove(&segment_path(number));
@@ -218,8 +220,8 @@ impl FileSink {
         Err(e)
     }
 
-    /// The blank for the next segment: one that is ready, else one made now. `None` if none can be made for the time being: the disk,
-    /// a quota, or the process's files are at their limit.
+    /// The blank for the next segment: one that is ready, else one made now. `None` if none can be made for the time
+    /// being: the disk, a quota, or the process's files are at their limit.
     pub(crate) fn provide(&self) -> io::Result<Option<Blank>> {
         if let Some(blank) = self.segments.lock().take_ready() {
             return Ok(Some(blank));
@@ -236,7 +238,7 @@ impl FileSink {
             }
             Err(e) if is_exhausted(&e) => {
                 if !self.told_full.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(error = %e, "no file for the next journal segment: appends wait for one");
+                    tracing::warn!(error = %e, "the next journal segment could not be created: appends wait until a retry succeeds");
                 }
                 self.segments.lock().note_out();
                 Ok(None)

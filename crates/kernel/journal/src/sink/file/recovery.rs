@@ -10,8 +10,8 @@
 //! Damage below the floor is passed over if a whole batch starts between it and the floor: all frames there are
 //! settled, and none is read again.
 //!
-//! Files are numbered without a hole, so a segment that is lost from the middle is corruption, and so is the loss of the last one that
-//! holds frames as long as a blank behind it is there.
+//! Files are numbered without a hole, so a segment that is lost from the middle is corruption, and so is the loss of
+//! the last one that holds frames as long as a blank behind it is there.
 
 use crate::format::{
     BATCH_HEADER, BatchHeader, FOLDER, SEGMENT_HEADER, SegmentError, SegmentHeader, segment_number, segment_path,
@@ -36,22 +36,28 @@ use thalweg_base::Lsn;
 use thalweg_disk::{Disk, File};
 use thiserror::Error;
 
+/// Why a journal in files cannot be opened. `E` is the error of the caller's replay.
 #[derive(Debug, Error)]
 pub enum OpenError<E> {
+    /// Bytes that were durable are damaged or missing; `proof` says how that is known. Final.
     #[error("the journal is damaged at {at}, which was durable: {proof}")]
     Corrupt { at: Lsn, proof: String },
+    /// The format `found` of a segment is above the newest that this program reads.
     #[error(
         "{path} has journal format {found}, and this program reads formats up to {known}: use a newer thalweg",
         known = crate::format::VERSION
     )]
     Version { path: String, found: u32 },
+    /// The device failed during `operation`. A retry may succeed.
     #[error("{operation} {path} failed: {source}")]
     Io { operation: &'static str, path: String, source: io::Error },
+    /// The caller's replay refused the frame at this position.
     #[error("the frame at {at} was refused: {error}")]
     Replay { at: Lsn, error: E },
     /// The term that the owner chose was used before: a later owner has the folder, or it must acquire a larger one.
     #[error(transparent)]
     Fenced(#[from] Fenced),
+    /// The options contradict each other; the text says how.
     #[error("journal options: {0}")]
     Options(&'static str),
 }
@@ -59,20 +65,25 @@ pub enum OpenError<E> {
 /// How a journal was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
+    /// The number of this opening.
     pub term: u64,
     /// The position where the journal goes on.
     pub end: Lsn,
     /// How many segment files hold the replayed frames.
     pub segments: usize,
+    /// The torn end that was discarded, if there was one.
     pub discarded: Option<Discarded>,
 }
 
-/// Bytes behind the last whole frame that were written, but not known to be durable. A crash leaves such; so does damage.
+/// Bytes behind the last whole frame that were written, but not known to be durable. A crash leaves such; so does
+/// damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Discarded {
+    /// The position of the first discarded byte.
     pub at: Lsn,
     /// At least so many.
     pub bytes: u64,
+    /// Why the walk ended there.
     pub cause: &'static str,
 }
 
@@ -98,7 +109,7 @@ impl Found {
     }
 }
 
-/// What a scan of the folder found.
+/// The result of a scan of the folder.
 pub(crate) struct Scanned {
     /// Segments from the one that holds the floor on.
     live: Vec<(Found, SegmentHeader)>,
@@ -109,14 +120,14 @@ pub(crate) struct Scanned {
     /// The largest that a header names.
     term: u64,
     pub(crate) end: Lsn,
-    /// What of the last segment may not be durable yet: from here to `end`.
+    /// The last segment's bytes from here to `end` may not be durable yet.
     proven: Lsn,
     tail: Option<Body>,
     pub(crate) discarded: Option<Discarded>,
     pub(crate) passed: Option<Passed>,
 }
 
-/// Damage below the floor, with what follows it up to the batch in which reading went on: nothing of it is needed.
+/// Damage below the floor, and everything up to the next readable batch. No index needs any of it.
 pub(crate) struct Passed {
     range: Range<Lsn>,
     path: String,
@@ -222,7 +233,8 @@ pub(crate) fn list<E>(disk: &dyn Disk) -> Result<Lists, OpenError<E>> {
     Ok((live, blank, term))
 }
 
-/// Files follow each other without a hole, and each is made whole before the next. In folders of format version 1 they did not.
+/// Files follow each other without a hole, and each is made whole before the next. In folders of format version 1 they
+/// did not.
 fn check_numbers<E>(live: &[(Found, SegmentHeader)], blank: &[Found]) -> Result<(), OpenError<E>> {
     let corrupt = |at: Lsn, proof: String| Err(OpenError::Corrupt { at, proof });
     for pair in live.windows(2) {
@@ -335,14 +347,15 @@ impl Scanned {
         }
     }
 
-    /// A blank may be a segment whose header is damaged, or did not reach the disk. It would start at the end that was found, and its
-    /// batches would tell.
+    /// A blank may be a segment whose header is damaged, or did not reach the disk. It would start at the end that was
+    /// found, and its batches would tell.
     fn check_blanks<E>(&mut self, options: &Options) -> Result<(), OpenError<E>> {
         let Some((last, header)) = self.live.last() else { return Ok(()) };
         let next = |blank: &&Found| blank.number > last.number && !blank.is_spare();
         let Some(blank) = self.blank.iter().find(next) else { return Ok(()) };
         let path = segment_path(blank.number);
-        // That of an opening's first segment is not known here, but its header is durable before it is used: see `check_term`.
+        // That of an opening's first segment is not known here, but its header is durable before it is used: see
+        // `check_term`.
         let seal = if header.term == 0 {
             SegmentHeader { number: blank.number, ..*header }.seal()
         } else {
@@ -415,14 +428,14 @@ impl FileJournal {
         if let Some(Discarded { at, bytes, cause }) = scanned.discarded {
             tracing::warn!(
                 %at, bytes, cause,
-                "the end of the journal is not whole: what was written there is discarded. After a crash it was not acknowledged as \
-                 durable; if the disk has damaged it, acknowledged appends are lost"
+                "recovery discards the torn end of the journal. After a crash its frames were not acknowledged as durable; if the \
+                 disk has damaged them, acknowledged appends are lost"
             );
         }
         if let Some(Passed { range, path, what }) = &scanned.passed {
             tracing::warn!(
                 at = %range.start, upto = %range.end, path, what,
-                "the journal is damaged where everything is settled: nothing is lost, and the file is removed or used again in time"
+                "the journal is damaged below its floor, where all content is settled: nothing is lost, and the file will be recycled"
             );
         }
         Self::resume(disk, options, bounds, scanned)
@@ -444,7 +457,8 @@ impl FileJournal {
         let next = if options.term > 0 { options.term } else { term.max(bounds.term) + 1 };
         let opened = Opened { term: next, end, segments: live.len(), discarded };
         let (term, seal) = (opened.term, options.seal(opened.term));
-        // The last segment may be empty, as after two crashes in a row: it gets another header in place of the one that it has.
+        // The last segment may be empty, as after two crashes in a row: it gets another header in place of the one that
+        // it has.
         let empty = live.pop_if(|(found, header)| header.base == end && options.is_size(found.len));
         let headers: Vec<_> = live.iter().chain(&empty).map(|(_, header)| *header).collect();
         let mut segments = Segments::default();

@@ -8,14 +8,14 @@ use std::io;
 use thalweg_base::Lsn;
 use thalweg_disk::File;
 
-/// What lies behind the header of one segment.
+/// The content of one segment behind its header.
 pub(crate) struct Body {
     pub(crate) bytes: Bytes,
     pub(crate) base: Lsn,
     pub(crate) seal: Seal,
 }
 
-/// Where a walk ended.
+/// The end of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Walk {
     pub(crate) end: Lsn,
@@ -23,7 +23,7 @@ pub(crate) struct Walk {
     pub(crate) known: Lsn,
     /// Where the batch ends in which the walk did: it may be further.
     pub(crate) batch_end: Lsn,
-    /// What stopped it, if it did not reach its limit.
+    /// The reason why the walk stopped before its limit.
     pub(crate) damage: Option<&'static str>,
 }
 
@@ -40,7 +40,8 @@ impl Body {
         self.bytes.get(lsn.since(self.base) as usize..).unwrap_or_default()
     }
 
-    /// Calls `f` for each frame from the base on. Ends at `limit` exactly, or at the first header or frame that is not whole.
+    /// Calls `f` for each frame from the base on. Ends at `limit` exactly, or at the first header or frame that is not
+    /// whole.
     pub(crate) fn walk<E>(
         &self,
         limit: Option<Lsn>,
@@ -118,7 +119,8 @@ impl Body {
         self.batches_from(at).find_map(knew)
     }
 
-    /// The largest position that any batch of this segment, wherever it stands, says was durable; the base if none does.
+    /// The largest position that any batch of this segment, wherever it stands, says was durable; the base if none
+    /// does.
     pub(crate) fn known_upto(&self) -> Lsn {
         self.batches_from(self.base).map(|(_, header)| header.known_durable).max().unwrap_or(self.base)
     }
@@ -138,7 +140,8 @@ impl Body {
     }
 }
 
-/// A fuzz target's way in: takes `data` for a segment header and for what stands behind one, in a term and salt that it may know.
+/// The entry of a fuzz target: decodes `data` as a segment header and as a segment's content, in a term and salt that
+/// `data` may hold.
 #[doc(hidden)]
 pub fn fuzz_segment(data: &[u8]) {
     let header = crate::format::SegmentHeader::decode(data);

@@ -1,8 +1,9 @@
-//! Which segment files there are and what each is for. No IO happens here.
+//! The segment files and the use of each. No IO happens here.
 //!
-//! A file is *live* (holds frames that may be read), *retired* (trimmed, maybe still held by a reader) or *ready* (blank, under the
-//! number it will be used with). The numbers of live and ready files follow each other without a hole, so that a file that is lost shows:
-//! ready ones are used in order, and another is made, or a retired one renamed, only behind the last.
+//! A file is *live* (holds frames that may be read), *retired* (trimmed, maybe still held by a reader) or *ready*
+//! (blank, under the number it will be used with). The numbers of live and ready files follow each other without a
+//! hole, so that a file that is lost shows: ready ones are used in order, and another is made, or a retired one
+//! renamed, only behind the last.
 
 use crate::Class;
 use crate::format::{SEGMENT_HEADER, Seal};
@@ -46,11 +47,11 @@ pub(crate) struct Segments {
     taken: Option<u64>,
     /// The number given out last.
     last_number: u64,
-    /// The least sizes of segments that accepted frames count on and that are not opened: the first ready files, and beyond these files that
-    /// are to be made.
+    /// The least sizes of segments that accepted frames count on and that are not opened: the first ready files, and
+    /// beyond these files that are to be made.
     promised: VecDeque<u64>,
-    /// The file that was promised first could not be made. Until a file is made nothing is promised beyond those that are ready: a quota or a limit
-    /// of open files does not show in the free space.
+    /// The file that was promised first could not be made. Until a file is made nothing is promised beyond those that
+    /// are ready: a quota or a limit of open files does not show in the free space.
     is_out: bool,
 }
 
@@ -70,7 +71,8 @@ impl Segments {
         self.last_number + 1
     }
 
-    /// The first promise that no blank covers. A blank covers a promise if it is large enough for it and those before it cover the promises before.
+    /// The first promise that no blank covers. A blank covers a promise if it is large enough for it and those before
+    /// it cover the promises before.
     fn uncovered(&self) -> Option<usize> {
         let covers = |(at, least): (usize, &u64)| self.ready.get(at).is_some_and(|blank| blank.bytes >= *least);
         self.promised.iter().enumerate().position(|promise| !covers(promise))
@@ -81,8 +83,8 @@ impl Segments {
         self.uncovered().is_some()
     }
 
-    /// The size of the next blank, where `ahead` blanks of `bytes` are wanted beside those that are promised. `None` if there are enough, or if what
-    /// is promised next needs a file that is larger than may stand behind the last one.
+    /// The size of the next blank, where `ahead` blanks of `bytes` are wanted beside those that are promised. `None` if
+    /// there are enough, or if the next promised bytes need a file that is larger than the last one allows.
     pub(crate) fn next_bytes(&self, ahead: usize, bytes: u64) -> Option<u64> {
         let max = self.ready_max();
         match self.uncovered() {
@@ -100,8 +102,8 @@ impl Segments {
         self.is_out = false;
     }
 
-    /// How large the next blank may be. A blank that is shorter than the one behind it is taken for damage when the journal is opened, and a
-    /// segment may come back as a blank until its header is durable.
+    /// How large the next blank may be. A blank that is shorter than the one behind it is taken for damage when the
+    /// journal is opened, and a segment may come back as a blank until its header is durable.
     pub(crate) fn ready_max(&self) -> u64 {
         match (self.ready.back().map(|blank| blank.bytes).or(self.taken), self.live.back()) {
             (Some(bytes), _) => bytes,
@@ -110,8 +112,9 @@ impl Segments {
         }
     }
 
-    /// Promises a segment to a frame of `class` with a payload of `len` bytes; its size. `None` where only the reserve is left and no more can be
-    /// allocated: nothing is promised that the disk has no room for. `free` asks the disk, where that matters.
+    /// Promises a segment to a frame of `class` with a payload of `len` bytes; its size. `None` where only the reserve
+    /// is left and no more can be allocated: nothing is promised that the disk has no room for. `free` asks the disk,
+    /// where that matters.
     pub(crate) fn promise(
         &mut self,
         class: Class,
@@ -200,8 +203,8 @@ impl Segments {
         self.retired.iter().any(|segment| Arc::strong_count(segment) == 1)
     }
 
-    /// Retires what lies below `start`. A segment stays until something in its successor is synced: until then the successor's
-    /// header, and with it the proof that this one is whole, may be lost.
+    /// Retires segments below `start`. A segment stays until something in its successor is synced: until then the
+    /// successor's header, and with it the proof that this one is whole, may be lost.
     pub(crate) fn trim(&mut self, start: Lsn, synced: Lsn) {
         while let [_, next, ..] = self.live.make_contiguous()
             && next.base <= start
@@ -226,7 +229,7 @@ impl Segments {
         self.live.iter().skip_while(move |segment| segment.number != first.number)
     }
 
-    /// Where a live segment ends, if it has a successor.
+    /// The end of a live segment, if it has a successor.
     pub(crate) fn end_of(&self, segment: &Segment) -> Option<Lsn> {
         let at = self.live.iter().rposition(|live| live.number == segment.number)?;
         self.live.get(at + 1).map(|next| next.base)

@@ -10,17 +10,20 @@ use std::convert::Infallible;
 use thalweg_base::Lsn;
 use thalweg_disk::Disk;
 
-/// What a journal holds from its floor on.
+/// The content of a journal from its floor on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
+    /// Number of segment files that hold it.
     pub segments: usize,
     /// The files that hold it, each up to where its frames end.
     pub files: Vec<SegmentFile>,
+    /// Number of whole frames.
     pub frames: u64,
+    /// Bytes of their payloads.
     pub payload_bytes: u64,
-    /// Where recovery would go on.
+    /// The position at which recovery would continue.
     pub end: Lsn,
-    /// What recovery would discard behind it.
+    /// The bytes behind it that recovery would discard.
     pub discarded: Option<Discarded>,
     /// Why an opening would refuse it. A torn tail is no reason: no one was told that it was durable.
     pub problem: Option<String>,
@@ -28,7 +31,7 @@ pub struct Report {
     pub damage: Vec<JournalDamage>,
 }
 
-/// Reads every frame from the floor on and changes nothing. What `bounds` names must be there.
+/// Reads every frame from the floor on and changes nothing. Frames within `bounds` must exist.
 #[must_use]
 pub fn verify(disk: &dyn Disk, bounds: Bounds) -> Report {
     let mut report = Report::default();

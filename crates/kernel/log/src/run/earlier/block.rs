@@ -1,7 +1,7 @@
 //! Index blocks: entries in key order, under one checksum.
 //!
-//! A block is read from front to back: a log is stored as the distance to the one before, a start within the same log as the gap
-//! to the end before, and data positions not at all, since data stands in the order of the entries.
+//! A block is read from front to back: a log is stored as the distance to the one before, a start within the same log
+//! as the gap to the end before, and data positions not at all, since data stands in the order of the entries.
 
 use crate::lengths::Lengths;
 use crate::run::codec::Head;
@@ -61,7 +61,7 @@ impl<'a> Entries<'a> {
         Ok(Self { object, from, log: LogId::ZERO, end: Offset::ZERO, data })
     }
 
-    /// Where the data of the next entry that has any stands.
+    /// The place of the data of the next entry that has any.
     pub(in crate::run) fn data(&self) -> u64 {
         self.data
     }

@@ -1,7 +1,7 @@
 //! A Bloom filter over the logs of one object: a lookup of a log that the object does not hold costs no block read.
 //!
-//! Ten bits per log and six probes give about 1 % of false answers. Probe *i* is bit `high64((a + i·b) × bits)` where `a` and
-//! `b | 1` are two finalizers of the id (SplitMix64's); bit *n* is bit `n % 8` of byte `n / 8`.
+//! Ten bits per log and six probes give about 1 % of false answers. Probe *i* is bit `high64((a + i·b) × bits)` where
+//! `a` and `b | 1` are two finalizers of the id (SplitMix64's); bit *n* is bit `n % 8` of byte `n / 8`.
 
 use thalweg_base::LogId;
 

@@ -1,4 +1,5 @@
-//! The end of an object: the map (block directory, page sums, filter) and the fixed footer that says where everything is.
+//! The end of an object: the map (block directory, page sums, filter) and the fixed footer that says where everything
+//! is.
 
 use super::filter;
 use crate::run::error::RunError;
@@ -17,7 +18,7 @@ pub(super) const CRC_BYTES: u64 = 4;
 pub(super) const ADDRESS_BYTES: u64 = 28;
 pub(super) const SUM_BYTES: u64 = 4;
 
-/// Where one index block stands, and the key of its first entry.
+/// The place of one index block, and the key of its first entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::run) struct Address {
     pub(in crate::run) first: (LogId, Offset),
@@ -91,7 +92,7 @@ impl Footer {
         let meta =
             ObjectMeta { id, first, last, end, data_bytes, reference_bytes, index_bytes, entries, logs, messages };
         let footer = Self { meta, blocks, filter_bytes };
-        // The lengths are what later reads rely on: they must add up within the object.
+        // Later reads rely on the lengths: they must add up within the object.
         let whole = data_bytes.checked_add(index_bytes) == Some(len);
         let map = footer.map_bytes().and_then(|map| map.checked_add(FOOTER_BYTES));
         if !whole || map.is_none_or(|tail| tail > index_bytes) {
@@ -105,7 +106,7 @@ impl Footer {
         (u64::from(self.blocks) * ADDRESS_BYTES + sums + CRC_BYTES).checked_add(self.filter_bytes)
     }
 
-    /// Where the map stands in the object. Only for a decoded footer.
+    /// The bytes of the map in the object. Only for a decoded footer.
     pub(super) fn map_range(&self) -> Range<u64> {
         let end = self.meta.bytes() - FOOTER_BYTES;
         end - self.map_bytes().unwrap_or(end)..end
@@ -173,8 +174,8 @@ impl Map {
         self.blocks.partition_point(|block| block.first <= key).saturating_sub(1)
     }
 
-    /// The blocks, one after the other, in which the entry that covers `offset` of `log` is, or else the next one of that log: the first
-    /// entry of a later block may be that.
+    /// The blocks, one after the other, in which the entry that covers `offset` of `log` is, or else the next one of
+    /// that log: the first entry of a later block may be that.
     pub(in crate::run) fn blocks_from(&self, log: LogId, offset: Offset) -> Range<usize> {
         let start = self.block_of((log, offset));
         let end = self.blocks.partition_point(|block| block.first.0 <= log);

@@ -1,5 +1,5 @@
-//! Objects of runs as versions before containers wrote them: data, index blocks, a map, a footer. They are read, never written; merging
-//! turns them into containers. `docs/format/objects.md` has the bytes.
+//! Objects of runs as versions before containers wrote them: data, index blocks, a map, a footer. They are read, never
+//! written; merging turns them into containers. `docs/format/objects.md` has the bytes.
 
 mod block;
 mod filter;

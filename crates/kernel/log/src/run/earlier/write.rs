@@ -1,4 +1,4 @@
-//! Writing objects of the earlier form: for tests of what reads them.
+//! Writing objects of the earlier format, for tests of their readers.
 
 use super::block::{DATA, REFERENCE};
 use super::filter;

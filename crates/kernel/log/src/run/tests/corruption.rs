@@ -146,7 +146,7 @@ fn damaged_data_stops_a_merge() {
     }
 }
 
-/// What a reader that goes on behind damage says of each byte.
+/// The verdict on each byte of a reader that continues behind damage.
 #[test]
 fn an_inspection_meets_each_damaged_byte_once_and_keys_are_named_around_it() {
     for (bytes, meta) in samples() {
@@ -226,7 +226,7 @@ proptest! {
         super::super::fuzz_parts(ObjectId(1), &bytes);
     }
 
-    /// Entries that are nearly what a writer makes.
+    /// Entries that differ a little from those of a writer.
     #[test]
     fn entries_that_no_writer_makes_never_panic(
         note in prop::collection::vec(0..40u8, 4), values in prop::collection::vec((0..60u8, prop::collection::vec(0..9u8, 1..6)), 0..40),

@@ -63,7 +63,7 @@ const GOLDEN: &[&str] = &[
     "0000006235e1b3",
 ];
 
-/// What versions before containers wrote, as they pinned it.
+/// The bytes of versions before containers, as those versions pinned them.
 const EARLIER_GOLDEN: &[&str] = &[
     "68656c6c6f6162636400031000010a00",
     "000109ac020109020400000202065cd1",

@@ -50,7 +50,7 @@ proptest! {
     }
 }
 
-/// Hands over what a lookup lacks, until it lacks nothing; how often it lacked something.
+/// Hands over missing parts until a lookup is done; the number of parts.
 fn found(
     reader: &RunReader,
     known: &mut Known,

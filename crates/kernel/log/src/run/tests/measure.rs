@@ -94,7 +94,8 @@ fn finding_in_both_forms() {
     }
 }
 
-/// What lookups take: warm, warm of a log that is not there, with a block that must be opened, and with nothing cached.
+/// The time of lookups: warm, warm of a log that is not there, with a block that must be opened, and with nothing
+/// cached.
 fn lookups(storage: &Arc<dyn Storage>, meta: &ObjectMeta, extents: &[Extent]) -> [f64; 4] {
     let (warm, cold) = (Waiting::new(storage, 256 << 20), Waiting::new(storage, 0));
     let map = super::super::map::load_map(storage, meta.id).unwrap();

@@ -85,7 +85,7 @@ pub(super) fn reference(log: u64, start: u64, source: u64, from: u64, lengths: &
     Extent { log: LogId(log), start: Offset(start), content }
 }
 
-/// What arrives: log, gap before it, lengths, and where it refers to, if it does.
+/// One arrival: log, gap before it, lengths, and the place it refers to, if it does.
 #[derive(Clone, Debug)]
 pub(super) struct Arrival {
     log: u64,
@@ -100,7 +100,7 @@ pub(super) fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
     prop::collection::vec(one, 0..40)
 }
 
-/// Sorted runs of what arrived; positions of a log grow from run to run.
+/// Sorted runs of the arrivals; positions of a log grow from run to run.
 pub(super) fn runs_of(batches: &[Vec<Arrival>]) -> Vec<Vec<Extent>> {
     let mut ends: BTreeMap<u64, u64> = BTreeMap::new();
     let sorted = |batch: &Vec<Arrival>| {

@@ -1,4 +1,4 @@
-//! What goes in comes out, within the limits of entries and objects.
+//! Written extents are read back, within the limits of entries and objects.
 
 use super::super::*;
 use super::model::*;
