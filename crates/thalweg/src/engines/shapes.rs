@@ -208,7 +208,7 @@ fn families(s: &ShapesStats, journal_held_bytes: u64, journal_poisoned: bool) ->
         ("shape_catalog_compared_total", Counter, "Times that the tables of shapes were compared with Postgres's catalog.", f(s.compared)),
         ("shape_transactions_total", Counter, "Transactions of Postgres that were applied.", f(s.transactions)),
         ("shape_changes_total", Counter, "Changes that were made for shapes, one for all that have the same columns.", f(s.changes)),
-        ("shape_changes_told_total", Counter, "Changes given to shapes: per change above, the fan-out.", f(s.told)),
+        ("shape_changes_told_total", Counter, "Changes given to shapes: per change above, the fan-out.", f(s.deliveries)),
         ("shape_evaluations_total", Counter, "Where clauses that were evaluated for a row: those that it found by an index, and those without one.", f(s.evaluations)),
         ("shape_lag_bytes", Gauge, "Bytes of Postgres's log that are not applied yet, of the log as it was a second ago.", f(s.lag_bytes)),
         ("shape_lag_seconds", Gauge, "How long the oldest part of Postgres's log has been known that is not applied.", f(s.lag_ms) / 1e3),

@@ -23,14 +23,14 @@ pub(crate) struct Acknowledge {
     noted: Instant,
     /// Postgres waits for an answer.
     urgent: bool,
-    /// What Postgres may be told.
-    told: u64,
+    /// The position that Postgres may be told.
+    confirmed: u64,
 }
 
 impl Acknowledge {
     /// `from`: where the stream starts.
     pub(crate) fn new(from: u64, noted: Instant) -> Self {
-        Self { waiting: VecDeque::new(), passed: from, noting: None, noted, urgent: false, told: from }
+        Self { waiting: VecDeque::new(), passed: from, noting: None, noted, urgent: false, confirmed: from }
     }
 
     /// Everything before `position` was applied, by what was written up to `frame`.
@@ -51,8 +51,8 @@ impl Acknowledge {
         !self.waiting.is_empty() || self.noting.is_some()
     }
 
-    /// What Postgres may be told: it is durable, and so is that it was told.
-    pub(crate) fn told(&mut self, server: &ShapesServer) -> u64 {
+    /// The position that Postgres may be told: everything before it is durable, and so is the note of it.
+    pub(crate) fn confirmed(&mut self, server: &ShapesServer) -> u64 {
         let ShapesServer { lifetime, feed, changes, source, watermarks, .. } = server;
         let (store, clock) = (&changes.store, &*lifetime.clock);
         let durable = store.durable();
@@ -60,10 +60,10 @@ impl Acknowledge {
             self.passed = end;
         }
         if let Some((position, _)) = self.noting.take_if(|(_, frame)| *frame <= durable) {
-            self.told = position;
+            self.confirmed = position;
         }
         let is_time = self.urgent || clock.since(self.noted) >= NOTE_EVERY;
-        if self.passed > self.told && self.noting.is_none() && is_time {
+        if self.passed > self.confirmed && self.noting.is_none() && is_time {
             (self.noted, self.urgent) = (clock.now(), false);
             let recent = feed.lock().recent.last(NOTED_MAX);
             match source.bookmark.acknowledge(store, self.passed, watermarks.anchor(), recent) {
@@ -75,6 +75,6 @@ impl Acknowledge {
                 Err(error) => tracing::debug!(%error, "a position cannot be noted"),
             }
         }
-        self.told
+        self.confirmed
     }
 }

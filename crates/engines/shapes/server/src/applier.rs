@@ -320,7 +320,7 @@ impl Apply for Applier {
             }
             self.server.watermarks.set_published(self.log.tail());
         }
-        self.server.lifetime.counters.applied(transaction.told(), evaluations);
+        self.server.lifetime.counters.applied(transaction.deliveries(), evaluations);
         self.server.fetcher.want(&verdict.ask);
         if self.reach(end) {
             self.publish_move_ins()?;
@@ -349,7 +349,7 @@ impl Apply for Applier {
     }
 
     fn flushed(&mut self) -> u64 {
-        self.acknowledge.told(&self.server)
+        self.acknowledge.confirmed(&self.server)
     }
 
     fn hurry(&mut self) {

@@ -2,7 +2,7 @@
 
 use crate::faults::Faults;
 use crate::no_wait;
-use crate::state::transaction::Told;
+use crate::state::transaction::Deliveries;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub(crate) struct Counters {
     pub(crate) transactions: AtomicU64,
     /// Changes that were made for shapes, and how often one was given to a shape.
     pub(crate) changes: AtomicU64,
-    pub(crate) told: AtomicU64,
+    pub(crate) deliveries: AtomicU64,
     /// Predicates that were evaluated for a row.
     pub(crate) evaluations: AtomicU64,
     /// Rows of snapshots that were copied.
@@ -37,10 +37,10 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// Counts one applied transaction.
-    pub(crate) fn applied(&self, told: Told, evaluations: u64) {
+    pub(crate) fn applied(&self, deliveries: Deliveries, evaluations: u64) {
         self.transactions.fetch_add(1, Ordering::Relaxed);
-        self.changes.fetch_add(told.bodies, Ordering::Relaxed);
-        self.told.fetch_add(told.shapes, Ordering::Relaxed);
+        self.changes.fetch_add(deliveries.changes, Ordering::Relaxed);
+        self.deliveries.fetch_add(deliveries.shapes, Ordering::Relaxed);
         self.evaluations.fetch_add(evaluations, Ordering::Relaxed);
     }
 }

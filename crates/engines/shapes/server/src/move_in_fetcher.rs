@@ -12,7 +12,7 @@ use crate::faults::Fault;
 use crate::feed_lock::SharedFeed;
 use crate::lifetime::Lifetime;
 use crate::source::Source;
-use crate::subquery::{Ask, FetchedRows, Turn, Wanted, cells};
+use crate::subquery::{Ask, FetchedRows, MoveInRequest, Turn, cells};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -82,7 +82,7 @@ struct Line {
 
 #[derive(Clone, Copy)]
 struct Waiting {
-    wanted: Wanted,
+    wanted: MoveInRequest,
     since: Instant,
 }
 
@@ -126,7 +126,7 @@ impl MoveInFetcher {
     }
 
     /// Rows are wanted: at once if there is a thread for them. Never waits.
-    pub(crate) fn want(self: &Arc<Self>, all: &[Wanted]) {
+    pub(crate) fn want(self: &Arc<Self>, all: &[MoveInRequest]) {
         let since = self.lifetime.clock.now();
         {
             let mut queue = self.queue.lock();
@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     fn waiting(table: u32, shape: u64) -> Waiting {
-        Waiting { wanted: Wanted { shape, pending: 1, table }, since: Instant::now() }
+        Waiting { wanted: MoveInRequest { shape, pending: 1, table }, since: Instant::now() }
     }
 
     fn queue(tables: &[(u32, usize)]) -> Queue {

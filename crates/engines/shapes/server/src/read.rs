@@ -24,19 +24,19 @@ const HOT_TRIES: usize = 3;
 
 /// What is to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum ReadRange {
     /// Rows between two positions of a shape's own log.
     Rows { log: LogId, from: u64, upto: u64 },
     /// Changes. `whole`: the last one is the last of its transaction.
     Changes { entries: Vec<Entry>, whole: bool },
 }
 
-impl Wanted {
+impl ReadRange {
     /// How many bytes it is, about.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
-            Wanted::Rows { from, upto, .. } => upto - from,
-            Wanted::Changes { entries, .. } => entries.iter().map(|entry| u64::from(entry.len)).sum(),
+            ReadRange::Rows { from, upto, .. } => upto - from,
+            ReadRange::Changes { entries, .. } => entries.iter().map(|entry| u64::from(entry.len)).sum(),
         }
     }
 }
@@ -49,19 +49,19 @@ pub(crate) struct Sources<'a> {
     pub(crate) change_cache: &'a ChangeCache,
 }
 
-enum Way<'a> {
+enum Blocking<'a> {
     Wait,
     NoWait,
     Steps(&'a mut Steps),
 }
 
-impl Way<'_> {
+impl Blocking<'_> {
     /// `None`: not now.
     fn chunk(&mut self, store: &Store, from: ReadFrom) -> Option<Result<Chunk, ReadError>> {
         match self {
-            Way::NoWait => store.try_chunk(from),
-            Way::Wait => Some(store.chunk(from)),
-            Way::Steps(steps) => steps.chunk(store, from),
+            Blocking::NoWait => store.try_chunk(from),
+            Blocking::Wait => Some(store.chunk(from)),
+            Blocking::Steps(steps) => steps.chunk(store, from),
         }
     }
 }
@@ -106,18 +106,18 @@ impl Steps {
 /// What is wanted, being read on I/O threads.
 pub(crate) struct Reading {
     shape: u64,
-    wanted: Wanted,
+    range: ReadRange,
     steps: Steps,
 }
 
 impl Reading {
-    pub(crate) fn new(shape: u64, wanted: Wanted) -> Self {
-        Self { shape, wanted, steps: Steps::default() }
+    pub(crate) fn new(shape: u64, range: ReadRange) -> Self {
+        Self { shape, range, steps: Steps::default() }
     }
 
     /// See [`try_read`] for what it gives. A step blocks for a local device alone.
     pub(crate) fn step(&mut self, from: Sources<'_>) -> Step<Result<Vec<Bytes>, ReadError>> {
-        let read = from.wanted(self.shape, &self.wanted, &mut Way::Steps(&mut self.steps));
+        let read = from.read(self.shape, &self.range, &mut Blocking::Steps(&mut self.steps));
         match (read, self.steps.wants.take()) {
             (Some(read), _) => Step::Done(read),
             (None, Some(ticket)) => Step::Wants(ticket),
@@ -128,42 +128,48 @@ impl Reading {
 
 /// Messages of a shape, each with a comma after it, cut anywhere; `None`: a device would have to be waited for. `shape`
 /// is its number.
-pub(crate) fn try_read(shape: u64, wanted: &Wanted, from: Sources<'_>) -> Option<Result<Vec<Bytes>, ReadError>> {
-    from.wanted(shape, wanted, &mut Way::NoWait)
+pub(crate) fn try_read(shape: u64, range: &ReadRange, from: Sources<'_>) -> Option<Result<Vec<Bytes>, ReadError>> {
+    from.read(shape, range, &mut Blocking::NoWait)
 }
 
 /// The same, from a thread that may wait.
 #[cfg(test)]
-pub(crate) fn read(shape: u64, wanted: &Wanted, from: Sources<'_>) -> Result<Vec<Bytes>, ReadError> {
-    from.wanted(shape, wanted, &mut Way::Wait).unwrap_or_else(|| Ok(Vec::new()))
+pub(crate) fn read(shape: u64, range: &ReadRange, from: Sources<'_>) -> Result<Vec<Bytes>, ReadError> {
+    from.read(shape, range, &mut Blocking::Wait).unwrap_or_else(|| Ok(Vec::new()))
 }
 
 impl Sources<'_> {
-    fn wanted(&self, shape: u64, wanted: &Wanted, way: &mut Way<'_>) -> Option<Result<Vec<Bytes>, ReadError>> {
-        match wanted {
-            Wanted::Rows { log, from, upto } => {
-                parts(*from..*upto, |at| way.chunk(self.store, read_from(*log, at..*upto)))
+    fn read(
+        &self,
+        shape: u64,
+        range: &ReadRange,
+        blocking: &mut Blocking<'_>,
+    ) -> Option<Result<Vec<Bytes>, ReadError>> {
+        match range {
+            ReadRange::Rows { log, from, upto } => {
+                parts(*from..*upto, |at| blocking.chunk(self.store, read_from(*log, at..*upto)))
             }
-            Wanted::Changes { entries, whole } => {
+            ReadRange::Changes { entries, whole } => {
                 let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Some(Ok(Vec::new())) };
                 let key = Key { shape, from: first.at, upto: last.at + u64::from(last.len), whole: *whole };
                 if let Some(known) = self.change_cache.get(&key) {
                     return Some(Ok(vec![known]));
                 }
-                let changes = self.changes(entries, *whole, way)?;
+                let changes = self.changes(entries, *whole, blocking)?;
                 Some(changes.map(|changes| vec![self.change_cache.note(key, changes)]))
             }
         }
     }
 
-    fn changes(&self, entries: &[Entry], whole: bool, way: &mut Way<'_>) -> Option<Result<Bytes, ReadError>> {
+    fn changes(&self, entries: &[Entry], whole: bool, blocking: &mut Blocking<'_>) -> Option<Result<Bytes, ReadError>> {
         let bytes: usize = entries.iter().map(|entry| entry.len as usize).sum();
         let out = Vec::with_capacity(bytes + entries.len().min(bytes / 256) * message::LAST_END.len() + 64);
         let mut picked = Picked { entries, next: 0, upto: 0, whole, out };
         while let Some(begin) = entries.get(picked.next).map(|entry| entry.at) {
             picked.upto = picked.next + run(&entries[picked.next..]);
             let last = &entries[picked.upto - 1];
-            let read = self.each_part(begin..last.at + u64::from(last.len), way, |at, part| picked.take(at, part))?;
+            let read =
+                self.each_part(begin..last.at + u64::from(last.len), blocking, |at, part| picked.take(at, part))?;
             if let Err(error) = read {
                 return Some(Err(error));
             }
@@ -176,7 +182,7 @@ impl Sources<'_> {
     /// Bodies of the change log, from a thread that may wait.
     pub(crate) fn bodies(&self, range: Range<u64>) -> Result<Vec<u8>, ReadError> {
         let mut out = Vec::with_capacity((range.end - range.start) as usize);
-        let read = self.each_part(range, &mut Way::Wait, |_, part| out.extend_from_slice(part));
+        let read = self.each_part(range, &mut Blocking::Wait, |_, part| out.extend_from_slice(part));
         read.unwrap_or(Ok(())).map(|()| out)
     }
 
@@ -185,7 +191,7 @@ impl Sources<'_> {
     fn each_part(
         &self,
         range: Range<u64>,
-        way: &mut Way<'_>,
+        blocking: &mut Blocking<'_>,
         mut f: impl FnMut(u64, &[u8]),
     ) -> Option<Result<(), ReadError>> {
         let (mut split, mut recent) = (range.end, Vec::new());
@@ -197,7 +203,7 @@ impl Sources<'_> {
             }
             // They left meanwhile: they are durable now.
         }
-        let durable = |at| way.chunk(self.store, self.store.bodies(at..split));
+        let durable = |at| blocking.chunk(self.store, self.store.bodies(at..split));
         if let Err(error) = each_durable(range.start..split, durable, &mut f)? {
             return Some(Err(error));
         }
@@ -309,7 +315,7 @@ pub(crate) fn joined(parts: Vec<Bytes>) -> Bytes {
 }
 
 /// Leaves out the changes at or before `from`. Needed when a position lies inside of an entry: it was given out before
-/// a crash, by a server that had put its changes together in another way.
+/// a crash, by a server that had put its changes together in another blocking.
 pub(crate) fn skip(messages: &Bytes, from: ShapeOffset) -> Bytes {
     let mut at = 0;
     for message in split(messages) {

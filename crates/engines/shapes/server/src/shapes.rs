@@ -37,7 +37,7 @@ pub struct ShapesStats {
     pub transactions: u64,
     /// Changes that were made for shapes since the start, and how often one was given to a shape.
     pub changes: u64,
-    pub told: u64,
+    pub deliveries: u64,
     /// Predicates that were evaluated for a row since the start.
     pub evaluations: u64,
     /// Every transaction that commits at or before this LSN was applied.
@@ -188,7 +188,7 @@ impl ShapesService {
             shapes: server.catalog.registry.read().len(),
             transactions: count(&server.lifetime.counters.transactions),
             changes: count(&server.lifetime.counters.changes),
-            told: count(&server.lifetime.counters.told),
+            deliveries: count(&server.lifetime.counters.deliveries),
             evaluations: count(&server.lifetime.counters.evaluations),
             processed_lsn: server.watermarks.processed_lsn(),
             hot_bytes: server.changes.recent_window.bytes(),

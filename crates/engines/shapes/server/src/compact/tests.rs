@@ -264,7 +264,7 @@ impl Client {
             other => panic!("{from}: {other:?}"),
         };
         let messages = answer
-            .wanted
+            .range
             .as_ref()
             .map(|wanted| read::joined(read::read(shape.number, wanted, server.changes.sources()).unwrap()));
         let messages = messages.unwrap_or_default();

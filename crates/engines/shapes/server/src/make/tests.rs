@@ -127,7 +127,7 @@ impl World {
             assert!(state.is_live(), "{:?} {:?}", shape.condition.where_sql(), state.phase);
             (state.log.unwrap(), *state.chunks.last().unwrap())
         };
-        let wanted = read::Wanted::Rows { log, from: 0, upto };
+        let wanted = read::ReadRange::Rows { log, from: 0, upto };
         let bytes = read::read(shape.number, &wanted, self.server.changes.sources()).unwrap().concat();
         let messages = read::split(&bytes).map(|message| serde_json::from_slice::<serde_json::Value>(message).unwrap());
         let all: Vec<_> =

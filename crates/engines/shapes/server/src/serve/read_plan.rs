@@ -1,6 +1,6 @@
 //! The plan of a read: the messages that a request gets of a shape as it is now, or the event that it waits for.
 
-use crate::read::Wanted;
+use crate::read::ReadRange;
 use crate::shape::{Phase, State};
 use std::sync::Arc;
 use thalweg_shapes_core::state::entries::Entry;
@@ -15,7 +15,7 @@ pub(crate) struct Answer {
     /// What was asked for, as a position of the log: what follows an end of rows follows this.
     pub(crate) after: ShapeOffset,
     /// `None`: there are no messages before the control message.
-    pub(crate) wanted: Option<Wanted>,
+    pub(crate) range: Option<ReadRange>,
     /// The position asked for lies inside of the first entry: what is before it is left out.
     pub(crate) skip: Option<ShapeOffset>,
     /// The position after the answer.
@@ -29,7 +29,7 @@ pub(crate) struct Answer {
 impl Answer {
     /// Leaves out changes beyond this many bytes: an answer may end with every entry.
     pub(crate) fn cut(&mut self, bytes_max: u64) {
-        let Some(Wanted::Changes { entries, whole }) = &mut self.wanted else { return };
+        let Some(ReadRange::Changes { entries, whole }) = &mut self.range else { return };
         let mut bytes = 0;
         let begins_below = |entry: &&Entry| {
             let at: u64 = bytes;
@@ -115,7 +115,7 @@ fn chunk(state: &State, base: u32, n: usize) -> ReadPlan {
     ReadPlan::Answer(Answer {
         base,
         after: ShapeOffset::chunk(0),
-        wanted: (upto > from).then_some(Wanted::Rows { log, from, upto }),
+        range: (upto > from).then_some(ReadRange::Rows { log, from, upto }),
         skip: None,
         end: ShapeOffset::chunk(n as u64),
         snapshot_end: is_last,
@@ -135,7 +135,7 @@ fn changes(state: &State, base: u32, from: ShapeOffset, live: bool, processed: u
     ReadPlan::Answer(Answer {
         base,
         after: from,
-        wanted: Some(Wanted::Changes { entries: part.entries.to_vec(), whole: part.whole }),
+        range: Some(ReadRange::Changes { entries: part.entries.to_vec(), whole: part.whole }),
         skip: inside.then_some(from),
         end: part.end,
         snapshot_end: false,
@@ -145,7 +145,7 @@ fn changes(state: &State, base: u32, from: ShapeOffset, live: bool, processed: u
 
 fn nothing(state: &State, base: u32, end: ShapeOffset, processed: u64) -> Answer {
     let known = state.complete(processed.max(end.lsn));
-    Answer { base, after: end, wanted: None, skip: None, end, snapshot_end: false, up_to_date: Some(known) }
+    Answer { base, after: end, range: None, skip: None, end, snapshot_end: false, up_to_date: Some(known) }
 }
 
 #[cfg(test)]
@@ -177,7 +177,7 @@ mod tests {
     fn the_first_answer_is_a_chunk_of_the_snapshot_and_never_up_to_date() {
         let state = state(Phase::Live, &[100, 150], &[(7, 0)]);
         let first = answer(plan_read(&state, None, From::Start, false, 50));
-        assert_eq!(first.wanted, Some(Wanted::Rows { log: LogId(1), from: 0, upto: 100 }));
+        assert_eq!(first.range, Some(ReadRange::Rows { log: LogId(1), from: 0, upto: 100 }));
         assert_eq!((first.end.to_string().as_str(), first.snapshot_end, first.up_to_date), ("0_0", false, None));
         let last = answer(plan_read(&state, None, after("0_0"), false, 50));
         assert_eq!((last.end.to_string().as_str(), last.snapshot_end, last.up_to_date), ("0_1", true, None));
@@ -189,7 +189,7 @@ mod tests {
     fn an_empty_snapshot_is_an_answer() {
         let state = state(Phase::Live, &[0], &[]);
         let first = answer(plan_read(&state, None, From::Start, false, 50));
-        assert_eq!((first.wanted, first.snapshot_end), (None, true));
+        assert_eq!((first.range, first.snapshot_end), (None, true));
         let log = answer(plan_read(&state, None, after("0_0"), false, 50));
         assert_eq!((log.end.to_string().as_str(), log.up_to_date), ("0_inf", Some(50)));
     }
@@ -212,7 +212,7 @@ mod tests {
         let cut = |bytes_max| {
             let mut cut = whole.clone();
             cut.cut(bytes_max);
-            let Some(Wanted::Changes { entries, whole }) = cut.wanted else { panic!("no changes") };
+            let Some(ReadRange::Changes { entries, whole }) = cut.range else { panic!("no changes") };
             (entries.len(), whole, cut.end.to_string(), cut.up_to_date.is_some())
         };
         assert_eq!(cut(30), (3, true, "8_0".into(), true));
@@ -230,7 +230,7 @@ mod tests {
         let live = answer(plan_read(&state, None, after("0_inf"), true, 90));
         assert_eq!(live.up_to_date, Some(7), "a live answer with changes says their own LSN");
         let now = answer(plan_read(&state, None, From::Now, false, 90));
-        assert_eq!((now.wanted, now.end, now.up_to_date), (None, ShapeOffset::new(7, 0), Some(90)));
+        assert_eq!((now.range, now.end, now.up_to_date), (None, ShapeOffset::new(7, 0), Some(90)));
     }
 
     #[test]
@@ -261,13 +261,13 @@ mod tests {
     fn who_begins_gets_the_newest_base_and_what_follows_it() {
         let state = rebased();
         let first = answer(plan_read(&state, None, From::Start, false, 50));
-        assert_eq!(first.wanted, Some(Wanted::Rows { log: LogId(3), from: 0, upto: 20 }));
+        assert_eq!(first.range, Some(ReadRange::Rows { log: LogId(3), from: 0, upto: 20 }));
         assert_eq!((first.base, first.snapshot_end), (2, false));
         let last = answer(plan_read(&state, Some(2), after("0_0"), false, 50));
         assert_eq!((last.end.to_string().as_str(), last.snapshot_end), ("0_1", true));
         for end in ["0_1", "0_inf", "8_0"] {
             let changes = answer(plan_read(&state, Some(2), after(end), false, 50));
-            assert!(matches!(&changes.wanted, Some(Wanted::Changes { entries, .. }) if entries.len() == 1));
+            assert!(matches!(&changes.range, Some(ReadRange::Changes { entries, .. }) if entries.len() == 1));
             assert_eq!((changes.after, changes.end), (ShapeOffset::new(8, 0), ShapeOffset::new(9, 0)));
         }
         assert_eq!(answer(plan_read(&state, None, From::Now, false, 50)).base, 2);
@@ -276,8 +276,8 @@ mod tests {
     #[test]
     fn who_began_earlier_goes_on_where_he_is() {
         let state = rebased();
-        let count = |base, from: &str| match answer(plan_read(&state, Some(base), after(from), false, 50)).wanted {
-            Some(Wanted::Changes { entries, .. }) => entries.len(),
+        let count = |base, from: &str| match answer(plan_read(&state, Some(base), after(from), false, 50)).range {
+            Some(ReadRange::Changes { entries, .. }) => entries.len(),
             other => panic!("{other:?}"),
         };
         assert_eq!(
@@ -285,7 +285,7 @@ mod tests {
             [3, 3, 2, 2, 2]
         );
         let rows = answer(plan_read(&state, Some(0), after("0_0"), false, 50));
-        assert_eq!(rows.wanted, Some(Wanted::Rows { log: LogId(1), from: 100, upto: 150 }));
+        assert_eq!(rows.range, Some(ReadRange::Rows { log: LogId(1), from: 100, upto: 150 }));
     }
 
     #[test]

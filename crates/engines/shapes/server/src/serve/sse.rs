@@ -102,18 +102,18 @@ impl BodySource for Feed {
             ReadPlan::Answer(mut answer) => {
                 drop(state);
                 answer.cut(TURN_BYTES);
-                let Some(wanted) = &answer.wanted else { return self.tell(&answer, Vec::new(), cx, sink) };
+                let Some(range) = &answer.range else { return self.tell(&answer, Vec::new(), cx, sink) };
                 let server = &inner.server;
-                if wanted.bytes() >= read::UNCOUNTED_MAX && server.changes.is_memory_short() {
+                if range.bytes() >= read::UNCOUNTED_MAX && server.changes.is_memory_short() {
                     cx.wake_after(MEMORY_AGAIN);
                     return Pull::Wait;
                 }
-                match read::try_read(shape.number, wanted, server.changes.sources()) {
+                match read::try_read(shape.number, range, server.changes.sources()) {
                     Some(Ok(messages)) => self.tell(&answer, messages, cx, sink),
                     Some(Err(_)) => Pull::Abort,
                     None => {
                         let server = Arc::clone(server);
-                        let mut reading = read::Reading::new(shape.number, wanted.clone());
+                        let mut reading = read::Reading::new(shape.number, range.clone());
                         match inner.io.steps(move || reading.step(server.changes.sources())) {
                             Some(fetch) => {
                                 self.reading = Some((Box::new(answer), fetch));

@@ -1,7 +1,7 @@
 //! A client of one shape, which has everything that it was sent and believes none of it.
 
 use super::cluster::{Row, Rows, TABLES};
-use crate::read::{self, Wanted, split};
+use crate::read::{self, ReadRange, split};
 use crate::server::ShapesServer;
 use crate::shape::Shape;
 use serde_json::{Map, Value};
@@ -44,7 +44,7 @@ pub(super) enum Seen {
     UpTo { told: u64, is_at_end: bool, processed: u64 },
 }
 
-fn bytes_of(server: &ShapesServer, shape: &Shape, wanted: &Wanted) -> Vec<u8> {
+fn bytes_of(server: &ShapesServer, shape: &Shape, wanted: &ReadRange) -> Vec<u8> {
     read::read(shape.number, wanted, server.changes.sources()).expect("the shape can be read").concat()
 }
 
@@ -72,7 +72,7 @@ impl Client {
             is_disturbed,
             is_lost: false,
         };
-        let rows = bytes_of(server, shape, &Wanted::Rows { log, from: 0, upto });
+        let rows = bytes_of(server, shape, &ReadRange::Rows { log, from: 0, upto });
         client.take(&rows);
         (!client.is_lost).then_some(client)
     }
@@ -93,7 +93,7 @@ impl Client {
         // A transaction may be cut into other entries when it comes again: its messages are the same.
         let (again, new): (Vec<Entry>, Vec<Entry>) =
             entries.into_iter().partition(|entry| entry.offset() <= self.offset);
-        let read = |entry: Entry| bytes_of(server, &shape, &Wanted::Changes { entries: vec![entry], whole: false });
+        let read = |entry: Entry| bytes_of(server, &shape, &ReadRange::Changes { entries: vec![entry], whole: false });
         let mut known: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         for entry in again {
             known.entry(entry.lsn).or_default().extend(read(entry));

@@ -30,7 +30,7 @@ pub struct Transaction {
     split_bytes: usize,
     next_op: u32,
     bytes: usize,
-    told: Told,
+    deliveries: Deliveries,
     /// Tables that it has invalidated.
     invalidated: Vec<u32>,
     buffers: Vec<Buffer>,
@@ -44,9 +44,9 @@ pub struct Transaction {
 
 /// How much was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct Deliveries {
     /// Bodies that were made.
-    pub bodies: u64,
+    pub changes: u64,
     /// One for each shape that has one.
     pub shapes: u64,
 }
@@ -76,7 +76,7 @@ impl Transaction {
             split_bytes,
             next_op: 0,
             bytes: 0,
-            told: Told::default(),
+            deliveries: Deliveries::default(),
             invalidated: Vec::new(),
             buffers: Vec::new(),
             by_projection: HashMap::new(),
@@ -110,8 +110,8 @@ impl Transaction {
     }
 
     #[must_use]
-    pub fn told(&self) -> Told {
-        self.told
+    pub fn deliveries(&self) -> Deliveries {
+        self.deliveries
     }
 
     #[must_use]
@@ -143,8 +143,8 @@ impl Transaction {
         if route_ids.is_empty() {
             return;
         }
-        self.told.bodies += 1;
-        self.told.shapes += route_ids.len() as u64;
+        self.deliveries.changes += 1;
+        self.deliveries.shapes += route_ids.len() as u64;
         let buffers = &mut self.buffers;
         let at = *self.by_projection.entry(projection).or_insert_with(|| {
             buffers.push(Buffer::default());

@@ -3,7 +3,7 @@
 use super::{CHUNK_BYTES, Keeper, Reader, body, bytes_in};
 use crate::change_cache::ChangeCache;
 use crate::format::references::{Group, References};
-use crate::read::{self, Sources, Wanted};
+use crate::read::{self, ReadRange, Sources};
 use crate::recent_window::RecentWindow;
 use crate::state::transaction::Transaction;
 use crate::store::Store;
@@ -119,7 +119,7 @@ impl Reader for OurReader {
         let mut from = ShapeOffset::SNAPSHOT_END;
         for _ in 0..chunks {
             let part = self.entries.after(from);
-            let wanted = Wanted::Changes { entries: part.entries.to_vec(), whole: part.whole };
+            let wanted = ReadRange::Changes { entries: part.entries.to_vec(), whole: part.whole };
             let sources =
                 Sources { recent_window: &self.recent_window, store: &self.store, change_cache: &self.change_cache };
             let messages = match read::try_read(1, &wanted, sources) {

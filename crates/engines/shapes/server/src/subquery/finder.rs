@@ -55,7 +55,7 @@ enum Filed {
 }
 
 /// A way to an alternative.
-enum Way<'a> {
+enum Access<'a> {
     Row(&'a Predicate),
     Value(&'a Membership, u64),
 }
@@ -145,7 +145,7 @@ impl Finder {
     }
 
     fn file(&mut self, number: u64, condition: &Condition, of: &[Option<u64>], sets: &mut Sets) -> Vec<Filed> {
-        let ways: Option<Vec<Way<'_>>> =
+        let ways: Option<Vec<Access<'_>>> =
             condition.alternatives().map(|all| self.way(condition, all, of, sets)).collect();
         let Some(ways) = ways else {
             self.each.insert(number);
@@ -154,8 +154,8 @@ impl Finder {
         let mut filed = Vec::new();
         for way in ways {
             let one = match way {
-                Way::Row(predicate) => Filed::Row(self.rows.insert(number, Some(&Arc::new(predicate.clone())))),
-                Way::Value(membership, set) => {
+                Access::Row(predicate) => Filed::Row(self.rows.insert(number, Some(&Arc::new(predicate.clone())))),
+                Access::Value(membership, set) => {
                     let question = membership.question();
                     let asked = self.asked.entry(question.clone()).or_insert_with(|| Asked {
                         membership: membership.clone(),
@@ -174,20 +174,20 @@ impl Finder {
     }
 
     /// The way to an alternative that leads to the fewest others.
-    fn way<'a>(&self, condition: &'a Condition, all: &[u16], of: &[Option<u64>], sets: &Sets) -> Option<Way<'a>> {
+    fn way<'a>(&self, condition: &'a Condition, all: &[u16], of: &[Option<u64>], sets: &Sets) -> Option<Access<'a>> {
         let ways = all.iter().filter_map(|at| {
             let at = usize::from(*at);
             match &condition.positions()[at] {
-                Position::Row(predicate) => Some((self.rows.cost(predicate)?, Way::Row(predicate))),
+                Position::Row(predicate) => Some((self.rows.cost(predicate)?, Access::Row(predicate))),
                 Position::In(membership) if !membership.negated => {
                     let set = of.get(at).copied().flatten()?;
-                    Some((self.value_cost(membership, set, sets), Way::Value(membership, set)))
+                    Some((self.value_cost(membership, set, sets), Access::Value(membership, set)))
                 }
                 Position::In(_) => None,
             }
         });
         // If nothing tells them apart yet, by value: subqueries are what such shapes differ in.
-        ways.min_by_key(|(cost, way)| (*cost, matches!(way, Way::Row(_)))).map(|(_, way)| way)
+        ways.min_by_key(|(cost, way)| (*cost, matches!(way, Access::Row(_)))).map(|(_, way)| way)
     }
 
     fn value_cost(&self, membership: &Membership, set: u64, sets: &Sets) -> u64 {

@@ -38,7 +38,7 @@ pub(crate) struct Verdict {
     /// Shapes that wait for rows from now on.
     pub(crate) began: Vec<u64>,
     /// What is to be fetched.
-    pub(crate) ask: Vec<Wanted>,
+    pub(crate) ask: Vec<MoveInRequest>,
 }
 
 /// Why a shape cannot go on.
@@ -64,7 +64,7 @@ impl From<TooCostly> for Ended {
 
 /// Rows of a table that a shape waits for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct MoveInRequest {
     pub(crate) shape: u64,
     pub(crate) pending: u64,
     /// Its oid.

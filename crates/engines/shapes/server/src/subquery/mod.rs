@@ -43,6 +43,6 @@ pub(crate) use dependence::{
     Dependence, cells, headers, identity, inner_columns, inner_identity, inner_node, outer_node, positions_list,
 };
 pub(crate) use finder::explain;
-pub(crate) use graph::{Ask, Ended, FetchedRows, Graph, Turn, Verdict, Wanted};
+pub(crate) use graph::{Ask, Ended, FetchedRows, Graph, MoveInRequest, Turn, Verdict};
 pub(crate) use node::Node;
 pub(crate) use waiting::MoveIn;

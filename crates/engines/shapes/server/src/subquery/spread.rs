@@ -1,6 +1,6 @@
 //! What a transaction does: changed rows act on nodes, what that does to their sets acts on the nodes above.
 
-use super::graph::{Ended, Graph, Verdict, Wanted};
+use super::graph::{Ended, Graph, MoveInRequest, Verdict};
 use super::node::Node;
 use super::outer::GONE_MAX;
 use super::pending::{Asked, Pending, Step};
@@ -208,7 +208,7 @@ impl Graph {
         pending.number = self.waiting.begin(node);
         let (shape, table) = (node.shape.number, node.table.oid);
         verdict.began.push(shape);
-        verdict.ask.push(Wanted { shape, pending: pending.number, table });
+        verdict.ask.push(MoveInRequest { shape, pending: pending.number, table });
         node.pendings.push_back(pending);
         self.finders.watch(node);
     }

@@ -3,7 +3,7 @@
 //! clients end with the rows that their conditions select.
 
 use super::dependence::{identity, inner_node, outer_node};
-use super::graph::{Ask, Ended, Graph, Turn, Verdict, Wanted};
+use super::graph::{Ask, Ended, Graph, MoveInRequest, Turn, Verdict};
 use super::waiting::ANOTHER_ORDER;
 use crate::compact::merged;
 use crate::read::split;
@@ -98,7 +98,7 @@ struct World {
     followers: Vec<Follower>,
     shapes: BTreeMap<u64, Arc<Shape>>,
     /// What is wanted and not asked for yet; with `eager` it is asked for at once.
-    wanted: Vec<Wanted>,
+    wanted: Vec<MoveInRequest>,
     eager: bool,
     /// A transaction that commits, and that no snapshot shows yet; whether the stream has brought it.
     hidden: Option<Written>,

@@ -1,7 +1,7 @@
 //! Reading the rows or changes that a request asks for, and putting the answer together.
 
 use super::{ShapeRequestTask, Stage};
-use crate::read::{self, Reading, Wanted};
+use crate::read::{self, ReadRange, Reading};
 use crate::serve::body::array;
 use crate::serve::read_plan::{Answer, ReadPlan, plan_read};
 use crate::serve::refusal::Refusal;
@@ -29,21 +29,21 @@ const SHARED_BYTES: usize = 1 << 20;
 
 impl ShapeRequestTask {
     pub(super) fn read(&mut self, shape: &Arc<Shape>, answer: Answer, cx: &mut Context<'_>) -> Option<Poll> {
-        let Some(wanted) = &answer.wanted else { return Some(self.answer(shape, &answer, Vec::new(), cx)) };
+        let Some(range) = &answer.range else { return Some(self.answer(shape, &answer, Vec::new(), cx)) };
         let server = &self.inner.server;
-        if wanted.bytes() >= read::UNCOUNTED_MAX && server.changes.is_memory_short() {
+        if range.bytes() >= read::UNCOUNTED_MAX && server.changes.is_memory_short() {
             return Some(self.refuse(&Refusal::unsent(), cx));
         }
-        if wanted.bytes() <= INLINE_BYTES
-            && let Some(read) = read::try_read(shape.number, wanted, server.changes.sources())
+        if range.bytes() <= INLINE_BYTES
+            && let Some(read) = read::try_read(shape.number, range, server.changes.sources())
         {
             return Some(match read {
                 Ok(messages) => self.answer(shape, &answer, messages, cx),
                 Err(error) => self.unreadable(shape, answer.base, &error, cx),
             });
         }
-        if let Wanted::Rows { log, from, upto } = *wanted
-            && wanted.bytes() > INLINE_BYTES
+        if let ReadRange::Rows { log, from, upto } = *range
+            && range.bytes() > INLINE_BYTES
         {
             let mut ending = self.ending(shape, &answer);
             ending.pop_if(|byte| *byte == b',');
@@ -51,7 +51,7 @@ impl ShapeRequestTask {
             return Some(self.respond(shape, &answer, Body::Sized(body.len(), Box::new(body)), cx));
         }
         let (server, mut begun) = (Arc::clone(server), false);
-        let mut reading = Reading::new(shape.number, wanted.clone());
+        let mut reading = Reading::new(shape.number, range.clone());
         let step = move || {
             // Asked again when its turn comes: thousands may have passed the first question.
             if !std::mem::replace(&mut begun, true) && server.changes.is_memory_short() {
@@ -92,7 +92,7 @@ impl ShapeRequestTask {
             None => messages,
         };
         let tail = self.ending(shape, answer);
-        let shared = self.live && answer.wanted.is_some() && answer.up_to_date.is_some();
+        let shared = self.live && answer.range.is_some() && answer.up_to_date.is_some();
         let bytes: usize = messages.iter().map(Bytes::len).sum();
         let body = if bytes <= JOINED_BYTES || shared && bytes <= SHARED_BYTES {
             let body = Bytes::from(array(&messages, tail).concat());
@@ -133,7 +133,7 @@ impl ShapeRequestTask {
             offset: answer.end,
             mode,
             up_to_date: answer.up_to_date.is_some(),
-            has_data: answer.wanted.is_some() || self.from == From::Start,
+            has_data: answer.range.is_some() || self.from == From::Start,
         };
         let moment = self.inner.moment(cx.now_ms);
         let fields = [("if-none-match", &self.known_tags[..])];
