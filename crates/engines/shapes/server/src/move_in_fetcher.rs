@@ -88,7 +88,7 @@ struct Waiting {
 
 /// Why rows were not fetched.
 enum Unfetched {
-    /// MoveInFetcher again may help.
+    /// A second attempt may help.
     Later(SourceError),
     Never(String),
 }
