@@ -1,9 +1,9 @@
-//! The client of the command line: commands that ask a running server, `thalweg stream …` (in [`stream`]), `shape …` (in
-//! [`shape`]), `status` and `context …`, and what every command of thalweg writes for people ([`say`], [`human`],
+//! The client of the command line: commands that ask a running server, `thalweg stream …` (in `stream`), `shape …` (in
+//! `shape`), `status` and `context …`, and what every command of thalweg writes for people ([`say`], [`human`],
 //! [`Progress`]).
 //!
 //! The crate knows servers by their public protocols alone: no engine, no kernel, no settings of a server. The commands
-//! share these: [`target`] chooses the server, [`server`] sends requests and retries, [`failure`] explains errors and
+//! share these: `target` chooses the server, `server` sends requests and retries, `failure` explains errors and
 //! gives the exit code of each.
 
 #[macro_use]

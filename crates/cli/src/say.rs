@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
-/// Like the macro of the standard library, but a write that fails does not panic: see [`finish`](crate::say::finish).
+/// Like the macro of the standard library, but a write that fails does not panic: see [`finish`].
 #[macro_export]
 macro_rules! print {
     ($($arg:tt)*) => { $crate::say::out(format_args!($($arg)*)) };

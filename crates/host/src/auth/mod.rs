@@ -1,7 +1,7 @@
 //! Authentication and authorization: bearer tokens in front of every route.
 //!
-//! [`routes`] says which rights a request needs, [`tokens`] and [`signed`] identify the sender, [`scope`] compares the
-//! two, and [`denied`] is the refusal. No part of a secret is kept, logged or sent back. With auth off nothing is
+//! `routes` says which rights a request needs, `tokens` and `signed` identify the sender, `scope` compares the
+//! two, and `denied` is the refusal. No part of a secret is kept, logged or sent back. With auth off nothing is
 //! checked, except for shapes: a token in place of their secret names the part of each table that the request may read,
 //! and the engine enforces that.
 //!

@@ -1,7 +1,7 @@
 //! Checks that every request must pass before a route sees it: its host, the page that sent it, its token, and the
 //! encoding of its body.
 //!
-//! [`origins`] is for servers without tokens: a browser on this machine can reach them on behalf of any web page.
+//! `origins` is for servers without tokens: a browser on this machine can reach them on behalf of any web page.
 //! [`Auth`] is for the others. Both judge the head of a request, so that no client sends a body in vain.
 
 mod origins;
