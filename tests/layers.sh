@@ -2,7 +2,7 @@
 # The layer rule: arrows point down only.
 #
 #   thalweg -> host | cli      host -> engines -> log -> unit | container -> journal | storage | manifest -> disk -> base
-#   host -> rounds -> base     engines -> wire/http | wire/pg, which do not know each other; wire/http -> base
+#   host -> rounds             engines -> wire/http | wire/pg, which do not know each other; wire/http -> base
 #   cli -> wire/http | base, and nothing else: the client knows servers by their protocols
 #   host -> streams | shapes for what tokens say; it knows no other engine
 #   engines never on engines, but subscriptions on streams; within shapes: server -> source | core -> model

@@ -5,8 +5,8 @@
 //! ([`config`]) and the data folder ([`folder`]), opens, keeps and scrubs kernel units, and gathers the metrics of all
 //! engines on one page.
 //!
-//! It must not know which engines there are, the command line, and who waits at the sockets. Two things of engines it
-//! knows as values: what a token may say of streams' names, and of shapes ([`auth`]).
+//! It must not know which engines there are, and nothing of the command line. Of engines it knows two kinds of values,
+//! because tokens speak of them: names of streams, and grants of shapes ([`auth`]).
 
 pub mod auth;
 pub mod background;

@@ -1,4 +1,4 @@
-//! The one binary: configuration, wiring, routes and commands.
+//! The one binary: the wiring of its engines, the service in front of them, and its commands.
 
 #[macro_use]
 extern crate thalweg_cli;
