@@ -35,6 +35,8 @@ impl Acknowledge {
 
     /// Everything before `position` was applied, by what was written up to `frame`.
     pub(crate) fn reached(&mut self, frame: Lsn, position: u64) {
+        let before = self.waiting.back().map_or((Lsn::ZERO, self.passed), |last| *last);
+        debug_assert!(before.0 <= frame && before.1 <= position, "positions rise with the frames that hold them");
         match self.waiting.back_mut() {
             Some((last, end)) if *last == frame => *end = position,
             _ => self.waiting.push_back((frame, position)),
@@ -60,6 +62,7 @@ impl Acknowledge {
             self.passed = end;
         }
         if let Some((position, _)) = self.noting.take_if(|(_, frame)| *frame <= durable) {
+            assert!(self.confirmed <= position && position <= self.passed, "invariant 4: {position} is not durable");
             self.confirmed = position;
         }
         let is_time = self.urgent || clock.since(self.noted) >= NOTE_EVERY;

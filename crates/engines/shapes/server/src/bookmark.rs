@@ -103,7 +103,10 @@ impl Bookmark {
         anchor: Option<Anchor>,
         recent: Vec<u32>,
     ) -> Result<Lsn, StoreError> {
-        self.change(store, |note| (note.acknowledged, note.anchor, note.recent) = (Some(position), anchor, recent))
+        self.change(store, |note| {
+            assert!(note.acknowledged <= Some(position), "invariant 4: Postgres was told of a later position");
+            (note.acknowledged, note.anchor, note.recent) = (Some(position), anchor, recent);
+        })
     }
 
     /// What the publication was when it was looked at last; empty: that does not matter.

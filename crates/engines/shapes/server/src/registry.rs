@@ -118,6 +118,7 @@ impl Registry {
     }
 
     pub(crate) fn insert(&mut self, shape: Arc<Shape>) {
+        debug_assert!(self.by_name(shape.handle).is_none(), "invariant 2: a handle is used again");
         let place = self.free.pop().unwrap_or_else(|| {
             self.shapes.push(None);
             u32::try_from(self.shapes.len() - 1).unwrap_or(u32::MAX)

@@ -298,6 +298,8 @@ impl State {
 
     /// Clients that begin from now on get this base.
     pub(crate) fn show(&mut self, base: Base) {
+        assert_eq!(base.number, self.newest() + 1, "invariant 7: a base's number is used again, or left out");
+        assert!(base.end >= self.start(), "invariant 8: a base ends before the shape's first position");
         let merged = self.entries.bytes_before(base.end);
         let bases = match self.bases.take() {
             None => Box::new(Bases::new(base, false)),

@@ -39,6 +39,7 @@ impl SharedRows {
         for at in 0.. {
             let Some(log) = inner.held.remove(&(shape, at)) else { break };
             let count = inner.holders.entry(log).or_default();
+            debug_assert!(*count > 0, "invariant 11: a log of common rows is released more often than it was acquired");
             *count = count.saturating_sub(1);
             if *count == 0 {
                 inner.holders.remove(&log);

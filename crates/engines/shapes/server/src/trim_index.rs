@@ -19,6 +19,10 @@ pub(crate) struct TrimIndex(VecDeque<TrimPoint>);
 impl TrimIndex {
     /// A transaction was written.
     pub(crate) fn note(&mut self, mark: TrimPoint) {
+        debug_assert!(
+            self.0.back().is_none_or(|last| last.bodies <= mark.bodies && last.references <= mark.references),
+            "places of the change log rise"
+        );
         if self.0.back().is_none_or(|last| mark.bodies >= last.bodies + EVERY) {
             self.0.push_back(mark);
         }

@@ -73,6 +73,8 @@ impl Set {
     }
 
     pub fn remove(&mut self, key: Key, changes: &mut Changes) {
+        debug_assert!(self.rows > 0, "a value is taken out of an empty set");
+        debug_assert!(key.has_null() || self.counts.contains_key(key.bytes()), "a value is taken out that is not in");
         self.rows = self.rows.saturating_sub(1);
         if let hashbrown::hash_map::Entry::Occupied(mut entry) = self.wide.entry(key.clone()) {
             *entry.get_mut() -= 1;

@@ -125,12 +125,14 @@ fn chunk(state: &State, base: u32, n: usize) -> ReadPlan {
 
 /// Changes after `from`.
 fn changes(state: &State, base: u32, from: ShapeOffset, live: bool, processed: u64) -> ReadPlan {
+    debug_assert!(from >= state.start(), "invariant 8: changes before the start are gone");
     let part = state.entries.after(from);
     let Some(last) = part.entries.last() else {
         let nothing = nothing(state, base, from, processed);
         return if live { ReadPlan::WaitForChange(nothing) } else { ReadPlan::Answer(nothing) };
     };
     let inside = part.entries.first().is_some_and(|first| first.lsn == from.lsn && from.op != ShapeOffset::END);
+    debug_assert!(part.end > from, "an answer with changes moves the client on");
     let known = state.complete(if live { last.lsn } else { processed.max(part.end.lsn) });
     ReadPlan::Answer(Answer {
         base,

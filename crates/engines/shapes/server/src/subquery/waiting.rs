@@ -181,6 +181,7 @@ impl Graph {
         let number = *self.waiting.ready.first()?;
         let mut node = self.nodes.remove(&number)?;
         let mut pending = node.pendings.pop_front()?;
+        assert!(pending.reached && pending.complete, "rows are put into the log after the boundary of their snapshot");
         let at = At { xid: pending.xid(), lsn: self.last_lsn, since: pending.lsn };
         let mut out = Transaction::new(at.xid, at.lsn, split_bytes);
         let rows = pending.rows.take().unwrap_or_default();

@@ -162,6 +162,10 @@ impl ShapeRequestTask {
     }
 
     fn refuse(&self, refusal: &Refusal, cx: &Context<'_>) -> Poll {
+        debug_assert!(
+            !matches!(refusal, Refusal::MustRefetch(Some(handle)) if self.handle.as_deref() == Some(&**handle)),
+            "invariant 10: a client is sent back to the handle that it is refused with"
+        );
         let seen;
         let refusal = if self.context.is_private() {
             seen = refusal.clone().without_values();
