@@ -262,7 +262,10 @@ impl Apply for Applier {
 
     fn begin(&mut self, xid: u32, lsn: u64) -> bool {
         self.server.source.idle.touch(self.server.lifetime.now_ms());
-        let wanted = lsn > self.server.watermarks.applied();
+        // A stream that begins again repeats what had no effect on the log, too: shapes with subqueries no longer know
+        // that their first rows have it.
+        let watermarks = &self.server.watermarks;
+        let wanted = lsn > watermarks.applied().max(watermarks.processed_lsn());
         let verdict = self.server.feed.lock().begin(xid, lsn, wanted);
         self.drop_ended(&verdict);
         self.log.begin();
