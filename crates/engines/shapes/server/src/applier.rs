@@ -65,8 +65,12 @@ impl Applier {
 
     /// The transaction's references are more than a frame holds. They cannot be written in parts, as a crash between
     /// two would leave half of the transaction: the shapes that it changes are dropped.
-    fn too_many_ranges(&mut self, transaction: &Transaction, error: &StoreError) {
-        let shapes = self.server.feed.lock().shapes_with(transaction);
+    fn too_many_ranges(&mut self, transaction: &Transaction, began: &[u64], error: &StoreError) {
+        let shapes: Vec<_> = {
+            let feed = self.server.feed.lock();
+            let began = began.iter().filter_map(|number| feed.graph.shape(*number));
+            feed.shapes_with(transaction).into_iter().chain(began).collect()
+        };
         tracing::warn!(shapes = shapes.len(), %error, "shapes are dropped: one transaction has too many changes for different shapes in turn (journal_segment_bytes)");
         for shape in shapes {
             self.log.wrote(self.server.retirement.drop_shape(&shape));
@@ -234,7 +238,11 @@ impl Applier {
             drop(state);
             holding.push((other, end));
         }
-        self.server.feed.lock().moved_in(number, holding);
+        {
+            let mut feed = self.server.feed.lock();
+            feed.moved_in(number, holding);
+            feed.hold_began(&verdict.began, end);
+        }
         self.server.watermarks.set_published(self.log.tail());
         self.server.fetcher.want(&verdict.ask);
         // If nothing happens in the database, no later message says how far it is.
@@ -314,9 +322,10 @@ impl Apply for Applier {
                 Ok(()) => {
                     self.server.watermarks.set_applied(transaction.lsn);
                     self.publish(&transaction);
+                    self.server.feed.lock().hold_began(&verdict.began, self.log.written());
                 }
                 Err(error) if error.frame_max().is_some() => {
-                    self.too_many_ranges(&transaction, &error);
+                    self.too_many_ranges(&transaction, &verdict.began, &error);
                     self.server.watermarks.processed(transaction.lsn);
                 }
                 Err(error) => return Err(error.into()),

@@ -222,6 +222,19 @@ impl Feed {
         self.holding.extend(holding);
     }
 
+    /// Shapes wait for rows from now on, and a frame says so that ends at `end`: until it is durable, they and the shapes
+    /// above them show no later change. A start that does not find the frame would bring them back, and fetch the rows
+    /// for a position before changes that clients have seen.
+    pub(crate) fn hold_began(&mut self, began: &[u64], end: Lsn) {
+        for number in began {
+            let shapes = self.graph.shape(*number).into_iter().chain(self.graph.above(*number));
+            for shape in shapes.filter(|shape| !shape.is_inner()) {
+                shape.lock().hold_until(end);
+                self.holding.push((shape, end));
+            }
+        }
+    }
+
     /// The shapes that may show what waited, now that the journal is durable up to there.
     pub(crate) fn take_durable(&mut self, durable: Lsn) -> Vec<Arc<Shape>> {
         let ready = self.holding.extract_if(.., |(_, end)| *end <= durable);
