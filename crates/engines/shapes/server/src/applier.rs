@@ -73,8 +73,8 @@ impl Applier {
         }
     }
 
-    /// Finds out what a table is a partition of. If that cannot be had in time, shapes that its rows may belong to are
-    /// dropped.
+    /// Finds the tables that a table is a partition of. Without an answer in time, the shapes that its rows may belong
+    /// to are dropped.
     fn resolve(&mut self, relation: u32, transaction: Option<&Transaction>) {
         match self.server.source.partitions.ancestors(relation) {
             Ok(ancestors) => self.server.feed.lock().router.know_ancestors([(relation, ancestors)]),
@@ -141,8 +141,8 @@ impl Applier {
         Ok(())
     }
 
-    /// Everything before `lsn` was applied. Returns whether rows are on their way to a shape, or entries wait to be
-    /// durable.
+    /// Marks all changes before `lsn` as applied. Returns whether the graph waits for rows or transactions, or entries
+    /// wait to be durable.
     fn pass(&mut self, lsn: u64) -> bool {
         let (verdict, is_waiting) = {
             let mut feed = self.server.feed.lock();
@@ -163,7 +163,7 @@ impl Applier {
         self.pass(lsn)
     }
 
-    /// Puts rows that came into the log, and shows what is durable.
+    /// Writes fetched move-ins to the log, and publishes the entries that are durable.
     fn publish_move_ins(&mut self) -> Result<(), ApplyError> {
         self.server.fetcher.start();
         // Snapshots may have become known since the stream got here.

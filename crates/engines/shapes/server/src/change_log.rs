@@ -63,7 +63,7 @@ impl ChangeLogWriter {
         self.fresh
     }
 
-    /// Has the disk begin with what was written since the last pause.
+    /// Starts the sync of the frames that were written since the last pause.
     pub(crate) fn pause(&mut self) {
         if std::mem::take(&mut self.fresh) {
             self.changes.store.kick();

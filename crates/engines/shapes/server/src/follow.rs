@@ -109,7 +109,7 @@ fn follow(server: &Arc<ShapesServer>, first: &mut bool) -> Result<(), FollowErro
     Ok(followed?)
 }
 
-/// What is known of the source from earlier connections.
+/// Knowledge of the source from earlier connections.
 fn known_source(server: &ShapesServer) -> Option<Known> {
     let known = server.known_source()?;
     if server.lifetime.faults.has(Fault::SetBackUnnoticed) {

@@ -1,9 +1,9 @@
-//! What a registered shape costs in memory, and how long a start takes that finds many.
+//! Measures the memory of a registered shape, and the time of a start with many shapes.
 //!
 //! `SHAPES=1000000 cargo test -p thalweg-shapes --release -- --ignored --nocapture footprint::measured`
 //!
-//! Nothing of Postgres is in it: the kernel unit is filled as [`crate::make`] does it, and what is measured is the
-//! growth of a process that opens it again, with the server's allocator. So each measurement is a process of its own.
+//! The benchmark needs no Postgres: it fills the kernel unit as [`crate::make`] does, and measures the growth of a
+//! process that opens the unit again, with the server's allocator. So each measurement runs in a process of its own.
 
 use crate::config::ShapesConfig;
 use crate::format::note::{ShapeNote, Stored};

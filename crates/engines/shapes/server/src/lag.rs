@@ -1,7 +1,8 @@
 //! How far the changes that were applied are behind Postgres's log.
 //!
-//! The replication stream does not say where the log ends: its positions are those of what was sent. So Postgres is
-//! asked now and then, on a connection of its own, which also tells of a server whose queue for queries is full.
+//! The replication stream does not give the end of Postgres's log: its positions are those of sent messages. So a
+//! thread queries Postgres at intervals, on a connection of its own, which also detects a server whose queue for
+//! queries is full.
 
 use crate::lifetime::Lifetime;
 use crate::watermarks::Watermarks;
@@ -20,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Ends of the log that are remembered with their times; beyond that every second one is forgotten.
 const MARKS_MAX: usize = 1024;
 
-/// What is not applied yet.
+/// The part of Postgres's log that is not applied yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Behind {
     /// Of the log as it was when Postgres was asked last.

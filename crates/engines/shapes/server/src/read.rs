@@ -1,4 +1,4 @@
-//! What an answer holds: rows of the snapshot, or changes after a position, in the form in which they are sent.
+//! The content of an answer: rows of the snapshot, or changes after a position, in the form in which they are sent.
 //!
 //! Entries of a shape are often neighbours in the change log, or nearly so: they are read in one go, and what lies
 //! between them is left out. Changes that were put together once are kept for a while in the change cache, for other
@@ -19,10 +19,10 @@ use thalweg_shapes_model::offset::ShapeOffset;
 const GAP_MAX: u64 = 4096;
 /// Answers of less are not counted: bounds on connections are enough for them.
 pub(crate) const UNCOUNTED_MAX: u64 = 4 << 10;
-/// Whatever leaves memory while it is looked for is on the disk.
+/// Attempts to read from the recent window; changes that leave it during an attempt are on the disk.
 const HOT_TRIES: usize = 3;
 
-/// What is to be read.
+/// The messages to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReadRange {
     /// Rows between two positions of a shape's own log.
@@ -66,8 +66,7 @@ impl Blocking<'_> {
     }
 }
 
-/// What a read in steps has of its chunks. Each step goes over what is wanted from its start, with the chunks that have
-/// come.
+/// The chunks that a read in steps has so far. Each step goes over the range from its start, with these chunks.
 #[derive(Default)]
 struct Steps {
     /// Kept once something had to be waited for: until then no step is taken twice.
@@ -103,7 +102,7 @@ impl Steps {
     }
 }
 
-/// What is wanted, being read on I/O threads.
+/// A read of one range in steps, on I/O threads.
 pub(crate) struct Reading {
     shape: u64,
     range: ReadRange,
@@ -201,7 +200,7 @@ impl Sources<'_> {
                 (split, recent) = (from, found);
                 break;
             }
-            // They left meanwhile: they are durable now.
+            // The changes left the window in between: they are durable now.
         }
         let durable = |at| blocking.chunk(self.store, self.store.bodies(at..split));
         if let Err(error) = each_durable(range.start..split, durable, &mut f)? {
@@ -265,7 +264,7 @@ fn run(entries: &[Entry]) -> usize {
     1 + entries.windows(2).take_while(|pair| follows(pair)).count()
 }
 
-/// Picks entries out of what is read of the change log, part after part.
+/// Picks entries out of the change log, part after part.
 struct Picked<'a> {
     entries: &'a [Entry],
     /// The entry that is not whole yet.

@@ -78,7 +78,7 @@ fn open_with(folder: &Path, chunk_bytes: u64, log_bytes_max: u64) -> Arc<ShapesS
     Arc::new(ShapesServer::new(config, Store::open(logs).unwrap(), Arc::new(SystemClock)))
 }
 
-/// What is true, and the server that should say so.
+/// A model of the table's rows, and the server whose answers are compared with it.
 struct World {
     folder: TempDir,
     chunk_bytes: u64,
@@ -227,7 +227,7 @@ impl World {
         true
     }
 
-    /// What who selects the shape would see.
+    /// The rows that a client of the shape must have.
     fn truth(&self) -> BTreeMap<String, Map<String, Value>> {
         let value = |row: &Cells| {
             let names = ["id", "a", "b"].into_iter();
@@ -531,7 +531,7 @@ fn a_shape_that_cannot_be_merged_is_left_alone_and_dropped_when_it_holds_too_muc
     assert!(world.server.changes.store.changes_held() < 2 << 20);
 }
 
-/// Copies the folder of a unit that does nothing meanwhile.
+/// Copies the folder of an idle unit.
 fn image(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for file in std::fs::read_dir(from).unwrap().flatten() {
@@ -589,7 +589,7 @@ fn a_crash_between_any_two_steps_loses_nothing() {
                 assert!(shape.lock().bases.as_ref().is_some_and(|bases| bases.first_is_gone()), "step {step}");
             }
         }
-        // Nothing is left over of what was not finished, and what was interrupted can be done.
+        // An unfinished base leaves no log behind, and the interrupted merge can be repeated.
         let found = server.changes.store.found().unwrap();
         assert_eq!(found.bases.len(), shape.lock().bases.iter().map(|bases| bases.logs().count()).sum::<usize>());
         let mut pace = Pace::new(Arc::new(SystemClock));

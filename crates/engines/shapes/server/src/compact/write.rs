@@ -1,4 +1,4 @@
-//! Rows of a base on their way into its log.
+//! The writer of a base's rows into its log.
 
 use super::Compactor;
 use super::make::MakeError;

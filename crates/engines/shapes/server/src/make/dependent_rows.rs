@@ -1,5 +1,5 @@
-//! Rows of a shape with subqueries on their way from Postgres into its log: the shape is there before they are, so that
-//! its place between transactions is known.
+//! The writer of the first rows of a shape with subqueries into its log. The shape is registered before its rows
+//! arrive, so that its place between transactions is known.
 
 use crate::change_store::ChangeStore;
 use crate::failures::cannot_store;
@@ -17,7 +17,7 @@ use thalweg_shapes_model::snapshot::PgSnapshot;
 /// Rows go to the log in blocks of about this size.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// Rows on their way from Postgres into a shape's log.
+/// Writes rows from Postgres into a shape's log, in blocks.
 pub(crate) struct Rows<'a> {
     changes: &'a ChangeStore,
     lifetime: &'a Lifetime,

@@ -193,7 +193,7 @@ fn shapes_that_share_a_scan_have_the_rows_that_each_has_alone() {
         db.run(TABLE);
         let mut world = World::new(db);
         let mut definitions: Vec<Definition> = wheres.iter().map(|sql| definition(sql)).collect();
-        // Others select columns that the predicate does not look at.
+        // Other definitions select columns that the predicate does not use.
         definitions.extend(
             wheres.iter().map(|sql| Definition { columns: Some(vec!["id".into(), "note".into()]), ..definition(sql) }),
         );

@@ -147,7 +147,7 @@ impl ShapesServer {
                 self.retirement.drop_shape(shape);
             }
         }
-        // Nobody needs these any more.
+        // No restored shape needs these inner shapes.
         inner.into_iter().filter(|shape| shape.lock().route_id.is_none()).for_each(|shape| {
             self.retirement.drop_shape(shape);
         });
