@@ -66,7 +66,7 @@ impl Retirement {
         shapes.iter().map(|shape| self.drop_shape(shape)).max().unwrap_or_default()
     }
 
-    /// Drops every shape, and has those begun anew that are about to be registered.
+    /// Drops every shape. Creates that have not registered theirs yet begin again.
     pub(crate) fn drop_all(&self, why: &str) -> Lsn {
         let shapes = self.catalog.registry.write().begin_epoch();
         if !shapes.is_empty() {

@@ -86,15 +86,15 @@ impl Deref for Chunks {
     }
 }
 
-/// What a shape has while it is made or asked for.
+/// State that a shape has only while it is made or read.
 #[derive(Default)]
 struct Passing {
     /// Entries whose transactions may be in the snapshot: it was not taken yet when they came.
     early: Vec<(u32, Entry)>,
-    /// What was copied of the snapshot so far.
+    /// The rows and bytes of the snapshot that were copied so far.
     copied: Option<Copied>,
     waiters: Vec<(u64, Waker)>,
-    /// Of a shape that depends on other tables' rows: what is not shown yet.
+    /// Of a shape that depends on other tables' rows: the entries that are not published yet.
     pending_entries: Option<Box<PendingEntries>>,
     /// The last live answer, which others may ask for too: what it follows, where it ends, its body.
     shared: Option<(ShapeOffset, ShapeOffset, Bytes)>,
@@ -157,8 +157,8 @@ impl State {
         }
     }
 
-    /// Gives up what was kept for other requests. The transaction at `applied` may be on its way, those
-    /// before it do not come again.
+    /// Gives up state that was kept for other requests. The transaction at `applied` may still come, those before it do
+    /// not come again.
     pub(crate) fn rest(&mut self, applied: u64) {
         if self.contained && self.snapshot.as_ref().is_some_and(|snapshot| snapshot.lsn < applied) {
             self.contained = false;
@@ -186,7 +186,8 @@ impl State {
         self.passing().shared = Some((from, end, body));
     }
 
-    /// What was copied of the snapshot so far; `None`: a server did that which is gone.
+    /// The rows and bytes of the snapshot that were copied so far; `None`: an earlier run copied them, and their count
+    /// is unknown.
     pub(crate) fn copied(&self) -> Option<Copied> {
         let whole = || Copied { rows: self.rows.into(), bytes: self.chunks.last().copied().unwrap_or(0) };
         self.passing.as_ref().and_then(|passing| passing.copied).or_else(|| (self.rows != UNKNOWN).then(whole))
@@ -219,7 +220,7 @@ impl State {
                 return;
             }
         }
-        // What every base has is not a change any more.
+        // An entry that every base contains is not needed as a change.
         if let Some(bases) = &mut self.bases {
             if entry.offset() <= bases.start() {
                 return;
@@ -310,7 +311,7 @@ impl State {
         self.joined = false;
     }
 
-    /// Forgets the changes that no base needs any more.
+    /// Forgets the changes that no base needs.
     pub(crate) fn cut(&mut self) {
         let (start, before) = (self.start(), self.entries.bytes());
         if let Some(bases) = &mut self.bases
@@ -343,7 +344,7 @@ impl State {
         self.pending_entries().and_then(PendingEntries::oldest)
     }
 
-    /// Where what is known of the log begins: no position before it can be answered.
+    /// The start of the known part of the log: a read from an earlier position cannot be answered.
     #[must_use]
     pub(crate) fn start(&self) -> ShapeOffset {
         self.bases.as_ref().map_or(ShapeOffset::SNAPSHOT_END, |bases| bases.start())

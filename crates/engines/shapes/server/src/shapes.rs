@@ -80,7 +80,7 @@ pub struct ShapesStats {
     pub stuck: bool,
     /// That is because the disk is full.
     pub disk_full: bool,
-    /// Memory of answers that are not sent yet, and of what is kept for more readers.
+    /// Bytes in memory of answers that are not sent yet, and of messages that are kept for more readers.
     pub held_bytes: u64,
     /// Requests that wait for a shape to be made; all other requests that are under way.
     pub initial_requests: usize,
@@ -132,7 +132,7 @@ impl Shapes {
         self.service.clone()
     }
 
-    /// Stops following. What was applied is durable or will be sent again.
+    /// Stops following. Applied changes are durable, or Postgres will send them again.
     pub fn stop(&mut self) {
         self.server.lifetime.stop();
         self.server.fetcher.stop();

@@ -1,4 +1,5 @@
-//! The database that changes come from: ways to it, what is noted and known of it, and whether anything needs it.
+//! The database that changes come from: its connections, its bookmark, the known tables, and whether a shape or request
+//! needs it.
 
 use crate::bookmark::Bookmark;
 use crate::config::ShapesConfig;
@@ -23,7 +24,7 @@ pub(crate) struct Source {
     pub(crate) queries: Endpoint,
     /// The server that changes come from.
     pub(crate) followed: Arc<Followed>,
-    /// What is stored of it.
+    /// The durable record of the database.
     pub(crate) bookmark: Bookmark,
     /// Tables as Postgres has described them.
     pub(crate) tables: Tables,

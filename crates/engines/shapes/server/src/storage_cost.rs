@@ -37,7 +37,7 @@ fn body(lsn: u64, op: u64, last: bool) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Who keeps changes.
+/// A store of changes that is measured.
 trait Keeper {
     const NAME: &'static str;
     /// What one reader has.

@@ -22,10 +22,10 @@ const BASE: &str = "b/";
 const TABLE: &str = "t/";
 const SHARED_ROWS: &str = "r/";
 
-/// Logs that are looked at under one lock.
+/// The number of logs that a sweep reads under one lock.
 const SWEEP: usize = 4096;
 
-/// What the unit could not do.
+/// A failed operation of the kernel unit.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error(transparent)]
@@ -44,7 +44,7 @@ impl StoreError {
         matches!(self, StoreError::Commit(CommitError::Refused(AppendError::NoSpace)))
     }
 
-    /// What was to be one frame of the journal is more than this, which is the most that one may have.
+    /// The most bytes that one frame of the journal may have, if the error is a frame with more.
     #[must_use]
     pub fn frame_max(&self) -> Option<usize> {
         match self {
@@ -93,7 +93,7 @@ pub(crate) struct Found {
     pub(crate) shared_rows: Vec<StoredSharedRows>,
 }
 
-/// What was written: how long the references are, and when all of it is durable.
+/// A write: the length of its references, and the position at which all of it is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) references: u64,
@@ -147,7 +147,7 @@ impl Store {
         &self.logs
     }
 
-    /// Lets the disk begin with what was written.
+    /// Starts the sync of the written frames.
     pub(crate) fn kick(&self) {
         self.logs.journal().kick();
     }

@@ -10,7 +10,7 @@ fn grants(texts: &[&str]) -> Grants {
     texts.iter().map(|text| grant(text)).collect::<Vec<_>>().try_into().unwrap()
 }
 
-/// What is left of a request: where clause, parameters, columns, queryable columns; or the code of its refusal.
+/// A narrowed request: where clause, parameters, columns, queryable columns; or the code of its refusal.
 type Left = (Option<String>, Vec<String>, Option<Vec<String>>, Option<Vec<String>>);
 
 fn ask(grants: &Grants, query: &str) -> Result<Left, &'static str> {
@@ -100,7 +100,7 @@ fn what_cannot_be_granted_is_refused_and_says_why() {
 #[test]
 fn without_a_clause_the_grants_own_counts_in_its_own_words() {
     let grants = grants(&["table=items&where=owner=$1&params[1]=7"]);
-    // So who is narrowed by a proxy and who by a token share one shape.
+    // So a client narrowed by a proxy and one narrowed by a token share one shape.
     let own = (Some("owner=$1".to_owned()), vec!["7".to_owned()], None, None);
     assert_eq!(ask(&grants, "table=items"), Ok(own.clone()));
     assert_eq!(ask(&grants, "table=public.ITEMS&params[1]=8"), Ok(own.clone()));

@@ -12,11 +12,11 @@ use thalweg_shapes_model::offset::{From, ShapeOffset};
 pub(crate) struct Answer {
     /// The base that the client goes by.
     pub(crate) base: u32,
-    /// What was asked for, as a position of the log: what follows an end of rows follows this.
+    /// The requested position, as a position of the log: the changes after the rows follow it.
     pub(crate) after: ShapeOffset,
     /// `None`: there are no messages before the control message.
     pub(crate) range: Option<ReadRange>,
-    /// The position asked for lies inside of the first entry: what is before it is left out.
+    /// The requested position lies inside of the first entry: the messages before it are left out.
     pub(crate) skip: Option<ShapeOffset>,
     /// The position after the answer.
     pub(crate) end: ShapeOffset,
@@ -46,11 +46,11 @@ impl Answer {
     }
 }
 
-/// What a request for a position of a shape gets.
+/// The plan for a request for a position of a shape.
 #[derive(Clone, Debug)]
 pub(crate) enum ReadPlan {
     Answer(Answer),
-    /// Rows are on their way.
+    /// The requested rows are not durable yet.
     WaitForRows,
     /// There is nothing new. (An answer without messages, if the time is up.)
     WaitForChange(Answer),
@@ -63,8 +63,8 @@ pub(crate) enum ReadPlan {
     Gone,
 }
 
-/// Looks at a shape. `base`: the one of the client's handle; `None`: it has none. `processed`: asked for before the
-/// state was locked.
+/// Plans a read of a shape. `base`: the one of the client's handle; `None`: it has none. `processed`: asked for before
+/// the state was locked.
 pub(crate) fn plan_read(state: &State, base: Option<u32>, from: From, live: bool, processed: u64) -> ReadPlan {
     match &state.phase {
         Phase::Failed(failure) => return ReadPlan::Failed(Arc::clone(failure)),
@@ -76,7 +76,7 @@ pub(crate) fn plan_read(state: &State, base: Option<u32>, from: From, live: bool
     if base > state.newest() {
         return ReadPlan::Past;
     }
-    // What is known of a shape is durable when its first chunk is.
+    // The record of a shape is durable when its first chunk is.
     if base == 0 && state.newest() == 0 && state.chunks.is_empty() {
         return ReadPlan::WaitForRows;
     }

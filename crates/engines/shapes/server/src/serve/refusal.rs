@@ -30,7 +30,7 @@ pub(crate) enum Refusal {
     NoDelete,
     /// 409: start again, with this handle if it is known.
     MustRefetch(Option<String>),
-    /// 500: what is stored cannot be read.
+    /// 500: stored data cannot be read.
     Unreadable(String),
     /// 503
     Overloaded(Overloaded),

@@ -1,4 +1,4 @@
-//! Answers: their heads, for whom they may be cached and for how long. Nothing here reads a clock or makes random
+//! Answers: their heads, which caches may keep them, and for how long. This module reads no clock and makes no random
 //! numbers.
 
 use super::access::Denied;
@@ -303,7 +303,7 @@ impl Responder {
                 let shared = settings.first_shared_age_s;
                 format!("public, max-age=604800, s-maxage={shared}, stale-while-revalidate=2629746")
             }
-            // Almost as long as the stream lasts, so that all clients that ask meanwhile can have the same.
+            // Almost as long as the stream lasts, so that all clients that ask within that time share one answer.
             Mode::Events { .. } => {
                 format!("public, max-age={}", (settings.sse_timeout_ms / 1000).saturating_sub(1).max(1))
             }

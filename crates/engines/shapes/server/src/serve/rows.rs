@@ -65,7 +65,7 @@ impl RowsBody {
             // Nothing more would come.
             Ok(chunk) if chunk.end.0 <= self.at => Pull::Abort,
             Ok(chunk) => self.push(chunk, sink),
-            // It was given up meanwhile, or the disk is at fault: the client's next request says which.
+            // The base was given up during the read, or the disk is at fault: the client's next request tells which.
             Err(_) => Pull::Abort,
         }
     }

@@ -1,4 +1,4 @@
-//! The service: which requests there are, who may send them, and what answers at once.
+//! The service: its requests, their permissions, and the answers that it gives at once.
 
 use super::access::{Denied, Granted};
 use super::refusal::Refusal;

@@ -24,7 +24,7 @@ pub(crate) struct Feed {
     shape: Arc<Shape>,
     /// The base that the client began with.
     base: u32,
-    /// What was sent ends here.
+    /// The position up to which the client has messages.
     at: ShapeOffset,
     ends_ms: u64,
     spoke_ms: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Feed {
     reading: Option<Reading>,
 }
 
-/// An answer whose messages are on their way from the disk.
+/// An answer whose messages are being read from the disk.
 type Reading = (Box<Answer>, Fetch<Result<Vec<Bytes>, ReadError>>);
 
 impl Feed {

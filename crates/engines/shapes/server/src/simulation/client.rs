@@ -77,7 +77,7 @@ impl Client {
         (!client.is_lost).then_some(client)
     }
 
-    /// Takes what is new.
+    /// Reads the entries after the client's offset.
     pub(super) fn read(&mut self, server: &ShapesServer) -> Seen {
         let Some(shape) = server.catalog.registry.read().by_handle(&self.handle).cloned() else { return Seen::Gone };
         assert_eq!(shape.number, self.number, "a handle is used again");
@@ -112,7 +112,7 @@ impl Client {
         if self.is_lost {
             return Seen::Gone;
         }
-        // What was shown before it was durable comes again after a crash, at the same places.
+        // Changes that were published before they were durable come again after a crash, at the same places.
         let is_at_end = tail <= self.offset && tail.lsn <= told && self.offset.lsn <= told;
         Seen::UpTo { told, is_at_end, processed }
     }

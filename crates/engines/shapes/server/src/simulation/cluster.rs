@@ -327,7 +327,7 @@ impl Files {
         }
     }
 
-    /// Open transactions end without effect, and what is not on the disk is lost.
+    /// Recovers from a crash: open transactions have no effect, and writes that are not on the disk are lost.
     pub(super) fn recover(&mut self) {
         self.open.clear();
         let flushed = self.flushed;
@@ -358,7 +358,7 @@ impl Files {
         PgSnapshot { xmin: xip.first().copied().unwrap_or(xmax), xmax, xip, lsn: self.inserted }
     }
 
-    // ---- what is true
+    // ---- the expected rows
 
     fn is_member(&self, of: &[Rows], membership: &Membership, key: &Key) -> bool {
         let query = &membership.query;

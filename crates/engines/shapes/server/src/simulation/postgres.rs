@@ -22,7 +22,7 @@ use thalweg_shapes_source::publish::Lacking;
 use thalweg_shapes_source::session::{Limits, Place};
 use thalweg_shapes_source::setup::{Options, Publication, Server, ServerFacts, SetupError, Slot};
 
-/// How long a session looks for a lock before it looks again.
+/// The interval between a session's attempts to take a lock.
 const LOCK_LOOK: Duration = Duration::from_millis(20);
 
 /// The task that follows the stream: nothing else of Postgres may hold it up.

@@ -256,7 +256,7 @@ impl Scheduler {
 }
 
 impl State {
-    /// Chooses who runs next.
+    /// Chooses the task that runs next.
     fn next(&mut self) {
         if self.failed.is_some() {
             self.running = WORLD;

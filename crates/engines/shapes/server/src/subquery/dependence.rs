@@ -64,7 +64,7 @@ pub(crate) fn inner_identity(query: &Query) -> Identity {
     Identity::of(identity(query).as_bytes())
 }
 
-/// The columns of an inner shape: the key, and what the query looks at.
+/// The columns of an inner shape: the key, and those that the query uses.
 pub(crate) fn inner_columns(table: &Table, query: &Query) -> Vec<usize> {
     let all: BTreeSet<usize> = table.key().into_iter().chain(query.columns()).collect();
     all.into_iter().collect()

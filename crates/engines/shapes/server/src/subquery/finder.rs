@@ -1,13 +1,13 @@
-//! Which nodes a changed row may concern, without asking each.
+//! Finds the nodes that a changed row may concern, without evaluating each.
 //!
-//! A row concerns a node if the node's condition holds for it. In each alternative of a condition one position is
-//! enough to be looked for: a condition on the row alone as everywhere ([`Index`]), a membership through the value that
-//! the row asks for: it leads to the sets that have it ([`Sets::holders`]), and these to the nodes that ask them. Where
-//! an alternative has neither (`NOT IN` alone, `<>`), the node is evaluated for each row. What was found is evaluated
-//! whole, so this may find too much, and never too little.
+//! A row concerns a node if the node's condition holds for it. One position of each alternative of a condition is
+//! enough for a lookup: a condition on the row alone as everywhere ([`Index`]), a membership through the value that the
+//! row asks for. The value leads to the sets that have it ([`Sets::holders`]), and these to the nodes that ask them.
+//! Where an alternative has neither (`NOT IN` alone, `<>`), the node is evaluated for each row. A found node evaluates
+//! its whole condition, so the lookup may find too many nodes, and never too few.
 //!
-//! A set is looked at as it is. Nodes for which rows are on their way see it without what has come: that is less, so
-//! nothing is missed.
+//! The lookup uses the current values of sets. A node with pending rows sees its sets without the new values: these are
+//! fewer, so the lookup misses no node.
 
 use super::node::Node;
 use hashbrown::HashMap;
@@ -21,7 +21,7 @@ use thalweg_shapes_model::row::{RowChange, borrowed};
 /// before it leads anywhere.
 #[derive(Default)]
 pub(super) struct Finders {
-    /// Nothing is looked for, everything is evaluated.
+    /// Evaluates every node for each row, without lookups.
     #[cfg(test)]
     pub(super) one_by_one: bool,
     tables: HashMap<u32, BTreeMap<usize, Finder>>,
@@ -30,7 +30,7 @@ pub(super) struct Finders {
 #[derive(Default)]
 struct Finder {
     rows: Index<u64>,
-    /// What rows are asked, by its text.
+    /// The memberships that rows are tested for, by their text.
     asked: HashMap<String, Asked>,
     /// Without a way that leads to them.
     each: BTreeSet<u64>,
@@ -109,7 +109,7 @@ impl Finders {
         }
     }
 
-    /// A node has to see every change, or need not any more.
+    /// Updates whether a node has to see every change.
     pub(super) fn watch(&mut self, node: &Node) {
         let (number, is_watching) = (node.shape.number, node.is_watching());
         self.of(node).watch(number, is_watching);
@@ -218,7 +218,7 @@ impl Finder {
         out.extend(self.each.iter().chain(&self.watching));
         for cells in change.old.iter().chain(&change.new) {
             let row = borrowed(cells);
-            // What is too costly to find out is asked of the node, which says so.
+            // A node whose lookup is too costly evaluates the row itself, and reports that.
             self.rows.matching(&row, out, &mut costly);
             out.append(&mut costly);
             for asked in self.asked.values() {

@@ -202,7 +202,7 @@ impl Node {
         }
     }
 
-    /// Rows of an inner shape that go because these values do not select them any more.
+    /// Removes the rows of an inner shape that it no longer selects without these values.
     #[expect(clippy::too_many_arguments, reason = "one caller")]
     pub(super) fn inner_rows_leave(
         &mut self,
@@ -259,8 +259,8 @@ impl Node {
             comes_again |= !before.holds && after.holds;
         }
         let Some(mut inner) = self.inner.take() else { return Ok(()) };
-        // What was changed since the boundary is known better from the change, and values that went since then have
-        // taken the row with them.
+        // A change since the boundary is newer than the fetched row, and values that left since then have taken the row
+        // with them.
         let comes =
             !before.holds && after.holds && holds && !comes_again && !pending.touched.contains(&inner.key_of(&values));
         if comes {

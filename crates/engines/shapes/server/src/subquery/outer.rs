@@ -104,7 +104,7 @@ impl Node {
         Ok(())
     }
 
-    /// Tells clients which of their rows to look at.
+    /// Sends clients a move message, whose tags select the rows to check.
     pub(super) fn tell(
         &self,
         direction: Move,

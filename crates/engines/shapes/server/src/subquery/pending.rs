@@ -1,4 +1,4 @@
-//! Values whose rows come, and are not here yet: what of a node is not as its sets say.
+//! Pending values, whose rows have not come yet: the difference between a node and its sets.
 
 use super::node::Node;
 use hashbrown::{HashMap, HashSet};
@@ -11,7 +11,7 @@ use thalweg_shapes_core::subquery::sets::Sets;
 use thalweg_shapes_model::row::{Cells, RowChange, borrowed};
 use thalweg_shapes_model::snapshot::PgSnapshot;
 
-/// Most values whose rows are fetched at once for one shape; with more it is made anew.
+/// Most values whose rows are fetched at once for one shape; with more the shape is dropped.
 const KEYS_MAX: usize = 20_000;
 const TOO_MANY: &str = "too many values of an inner query came at once";
 /// Most transactions that clients are told of with the rows of one pending.
@@ -49,7 +49,7 @@ pub(super) struct Pending {
 /// How far asking for rows has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// It waits for its turn: what else comes meanwhile is asked for together with it.
+    /// It waits for its turn: values that come until then are fetched together with it.
     Not,
     /// A snapshot is being taken, or was.
     Begun,
@@ -71,7 +71,7 @@ impl Overlay {
         self.0.insert((position, key.bytes().into()), is_in);
     }
 
-    /// Keeps what was put first.
+    /// Keeps the answer that was put first.
     fn put_first(&mut self, position: usize, key: &Key, is_in: bool) {
         self.0.entry((position, key.bytes().into())).or_insert(is_in);
     }
@@ -224,7 +224,7 @@ impl Node {
         Ok(step)
     }
 
-    /// Rows that a transaction changed may have been on their way: then clients never see them as they were.
+    /// Notes the transaction where it changed rows that may be pending: clients never see these rows as they were.
     pub(super) fn lose(&mut self, changes: &[Arc<RowChange>], at: At) {
         let Some(condition) = self.condition().cloned() else { return };
         for pending in self.pendings.iter_mut().filter(|pending| !pending.reached) {
@@ -235,7 +235,7 @@ impl Node {
         }
     }
 
-    /// The boundary of a pending is here: its values count from now on, and what comes from now on belongs behind its
+    /// The stream is at the boundary of a pending: its values count from now on, and later changes belong behind its
     /// rows.
     pub(super) fn reach(&mut self, at: usize, last_lsn: u64) {
         self.after.at(last_lsn);

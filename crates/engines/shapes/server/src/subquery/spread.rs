@@ -24,7 +24,7 @@ struct Moved {
 type Affected = BTreeMap<(usize, u64), Moved>;
 
 impl Graph {
-    /// What a whole transaction did to the tables that nodes look at. Its bodies are put into `out`.
+    /// Applies a whole transaction to the nodes of the tables that it changed. The encoded changes are put into `out`.
     pub(crate) fn transaction(&mut self, changes: &[Arc<RowChange>], out: &mut Transaction) -> Verdict {
         let at = At { xid: out.xid, lsn: out.lsn, since: out.lsn };
         self.last_lsn = self.last_lsn.max(at.lsn);
@@ -183,9 +183,9 @@ impl Graph {
         Ok(())
     }
 
-    /// Rows are about to be on their way to a node because of a transaction: shapes above it whose own first rows have
-    /// that transaction cannot go on. What they began with was chosen by these rows, and by how they were then; they
-    /// may be others when they are here.
+    /// Drops the shapes above a node that is about to wait for rows of a transaction, if their own first rows contain
+    /// that transaction. These rows, as they were then, have selected those first rows; they may be others when they
+    /// arrive.
     fn drop_began(&self, node: &Node, at: At, verdict: &mut Verdict) {
         for number in node.inner.iter().flat_map(|inner| &inner.users) {
             let Some(above) = self.nodes.get(number) else { continue };
@@ -196,7 +196,7 @@ impl Graph {
         }
     }
 
-    /// Rows of a node are on their way from now on.
+    /// Makes a node wait for the rows of `pending`.
     fn wait_for(&mut self, node: &mut Node, mut pending: Pending, verdict: &mut Verdict) {
         self.cap(node, pending.lsn);
         if let Some(last) = node.pendings.back_mut().filter(|last| last.asked == Asked::Not) {

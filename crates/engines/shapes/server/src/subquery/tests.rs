@@ -68,7 +68,7 @@ struct Follower {
     dropped: bool,
     /// The last transaction when it began.
     began: u64,
-    /// What a client has that reads all the time, and how many entries that were.
+    /// A client that reads all the time, and the number of entries that it has read.
     reader: Client,
     read: usize,
     /// The rows that it is to have after each transaction.
@@ -97,13 +97,13 @@ struct World {
     changes: Vec<u8>,
     followers: Vec<Follower>,
     shapes: BTreeMap<u64, Arc<Shape>>,
-    /// What is wanted and not asked for yet; with `eager` it is asked for at once.
+    /// Move-ins that are not requested yet; with `eager` they are requested at once.
     wanted: Vec<MoveInRequest>,
     eager: bool,
     /// A transaction that commits, and that no snapshot shows yet; whether the stream has brought it.
     hidden: Option<Written>,
     hidden_was_applied: bool,
-    /// Rows that were read and are on their way.
+    /// Rows that were fetched and have not arrived yet.
     coming: Vec<(u64, u64, Vec<Cells>)>,
     dropped: Vec<Ended>,
     asks: Vec<Ask>,
@@ -180,8 +180,8 @@ impl World {
         (!self.stream.is_empty() || self.hidden.is_some()).then(|| self.snapshot())
     }
 
-    /// Whether a client can begin: the snapshot has all that was applied, and no rows are on their way to what it
-    /// depends on.
+    /// Whether a client can begin: the snapshot has all applied transactions, and no inner shape of the condition waits
+    /// for rows.
     fn may_follow(&mut self, table: usize, sql: &str) -> bool {
         if self.hidden.is_some() && self.hidden_was_applied {
             return false;
@@ -218,7 +218,7 @@ impl World {
         self.followers.len() - 1
     }
 
-    // ---- what is true
+    // ---- the expected rows
 
     fn selects(&self, of: &Rows, filter: &Filter, cells: &Cells) -> bool {
         match filter {
@@ -445,7 +445,7 @@ impl World {
         }
     }
 
-    /// Everything that is on its way comes.
+    /// Lets all pending rows and transactions arrive.
     fn settle(&mut self) {
         self.show();
         loop {
@@ -470,7 +470,7 @@ impl World {
         assert!(!self.graph.is_listening() && self.graph.held().is_empty());
     }
 
-    // ---- what is seen
+    // ---- the clients' rows
 
     fn log(&self, follower: usize) -> Vec<u8> {
         self.log_from(follower, 0)
@@ -526,7 +526,7 @@ impl World {
             follower.reader.take(&new_bytes);
             let first = follower.truths.partition_point(|(lsn, _)| *lsn <= told);
             let Some((_, truth)) = first.checked_sub(1).map(|at| &follower.truths[at]) else { continue };
-            // A client may be in the middle of what is not claimed yet.
+            // A client may be inside of a transaction that the shape does not claim to have yet.
             let ahead = follower.shape.lock().tail().lsn > told;
             if ahead || told < began || follower.truths[first..].iter().any(|(_, later)| later != truth) {
                 continue;
@@ -551,7 +551,7 @@ impl World {
             let key = numbers(names[0]).unwrap();
             assert_eq!(names.iter().map(|name| numbers(name)).collect::<Vec<_>>(), self.rows[table][&key], "{sql}");
         }
-        // Whoever begins with merged rows knows the same, and for the same reasons.
+        // A client that begins with merged rows has the same rows, for the same reasons.
         for parts in [1, 3] {
             let mut late = Client::default();
             late.take(&merged(&self.followers[follower].base, &self.log(follower), parts).unwrap());
@@ -819,7 +819,7 @@ fn shapes_that_ask_the_same_share_a_set_and_the_last_one_takes_it_with_it() {
     let others = world.graph.remove(shape(&world, 1).number);
     assert_eq!(others.len(), 1);
     assert!(world.graph.remove(others[0].number).is_empty() && world.graph.is_empty());
-    // Whoever asks for a set cannot be without it.
+    // A shape that asks for a set depends on it.
     world.follow(T, IN, Replica::Default);
     let (inner, _) = world.graph.inner(&identity(&query(&world, IN))).unwrap();
     assert_eq!(world.graph.remove(inner).len(), 1);
@@ -1010,7 +1010,7 @@ const CONDITIONS: &[&str] = &[
     "a NOT IN (SELECT v FROM p WHERE v >= 0 AND g IN (SELECT v FROM q))",
 ];
 
-/// What a history gave.
+/// The result of a history.
 struct History {
     /// The messages of each follower.
     told: Vec<Vec<String>>,
@@ -1020,8 +1020,8 @@ struct History {
     evaluations: u64,
 }
 
-/// One history: what everybody was told. In every other one rows are asked for when there is time, clients begin while
-/// changes are on their way, and some transactions become visible late.
+/// Runs one history. In every other one rows are requested at random times, clients begin while changes are pending,
+/// and some transactions become visible late.
 fn history(seed: u64, one_by_one: bool) -> History {
     let mut random = Random(seed);
     let mut world = World::new(one_by_one);

@@ -1,4 +1,4 @@
-//! Nodes whose rows are on their way: from the moment in which they are asked for until they are in the log.
+//! Nodes with pending rows: from the request for the rows until these are in the log.
 
 use super::graph::{Ask, Ended, Graph, Turn, Verdict};
 use super::node::Node;
@@ -17,13 +17,13 @@ use thalweg_shapes_model::snapshot::PgSnapshot;
 /// What one transaction did was seen by sets that did not have another one yet, and by rows that did.
 pub(super) const ANOTHER_ORDER: &str = "transactions became visible in another order";
 
-/// The nodes whose rows are on their way.
+/// The nodes with pending rows.
 #[derive(Default)]
 pub(super) struct Waiting {
     numbers: BTreeSet<u64>,
-    /// Route ids whose changes are not to be referred to yet: rows that belong before them are on their way.
+    /// Route ids whose changes get no references yet: rows that belong before them are pending.
     held: HashSet<u32>,
-    /// Those that may have rows which can be put into the log.
+    /// The nodes whose pending rows may be complete, and can then be written to the log.
     ready: BTreeSet<u64>,
     last_pending: u64,
 }
@@ -242,7 +242,7 @@ impl Graph {
         }
     }
 
-    /// Sets anew how far a shape is complete, and those above it.
+    /// Updates the positions up to which a shape, and the shapes above it, are complete.
     fn uncap(&self, number: u64) {
         let Some(node) = self.nodes.get(&number) else { return };
         node.shape.lock().set_cap(self.complete(node));

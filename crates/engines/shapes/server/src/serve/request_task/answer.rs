@@ -68,7 +68,7 @@ impl ShapeRequestTask {
         }
     }
 
-    /// What was to be read is not there: it was given up meanwhile, or the disk is at fault.
+    /// Answers after a failed read: the base was given up during the read, or the disk is at fault.
     pub(super) fn unreadable(&self, shape: &Shape, base: u32, error: &ReadError, cx: &Context<'_>) -> Poll {
         let again = plan_read(&shape.lock(), Some(base), self.from, self.live, 0);
         match again {
@@ -78,8 +78,8 @@ impl ShapeRequestTask {
         }
     }
 
-    /// Puts the body together: an array of the messages, and the word about where they end. What is large is sent as it
-    /// was read.
+    /// Assembles the body: an array of the messages, and the control message about their end. Large messages are sent
+    /// as they were read.
     pub(super) fn answer(
         &mut self,
         shape: &Arc<Shape>,

@@ -41,7 +41,7 @@ pub(crate) fn parse_order(text: &str, table: &Table, queryable: Option<&[String]
             at = words.skip();
             next = words.next().map_err(invalid)?;
         }
-        // What is more than a name is refused before the name is looked for.
+        // A term that is more than a name is refused before the name is looked up.
         if !matches!(next, Word::Comma | Word::End) {
             return Err(invalid(refused(at)));
         }

@@ -16,7 +16,7 @@ pub(crate) struct Query<'a> {
 }
 
 impl Query<'_> {
-    /// `list`: what is selected.
+    /// `list`: the select list.
     #[must_use]
     pub(crate) fn sql(&self, table: &Table, list: &str) -> String {
         let mut sql = format!("SELECT {list} FROM {}", table.name);
