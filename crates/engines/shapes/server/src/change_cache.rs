@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const BYTES_MIN: usize = 512;
 /// How many of the latest questions are remembered.
 const ASKED: usize = 1024;
-/// What an entry costs beside its bytes.
+/// The memory of an entry beside its bytes.
 const OVERHEAD: u64 = 128;
 
 /// Changes of one shape, by where the first and the last of them lie in the change log.

@@ -1,5 +1,5 @@
-//! What the change path decides with: which shapes see a change, which transactions were applied lately, the graph of
-//! subqueries, and which entries wait to be durable.
+//! The state that the change path decides with: the router, the recently applied transactions, the graph of subqueries,
+//! and the entries that wait to be durable.
 //!
 //! One lock is around all of it, so a shape is registered, is told of a transaction, and is taken out
 //! between two steps of the applier. No method waits for Postgres, for the disk or for a client. The locks that methods
@@ -186,7 +186,7 @@ impl Feed {
         }
     }
 
-    /// What the rows that came for one shape mean, for it and for others.
+    /// The entries that one shape's fetched rows cause, for it and for others.
     pub(crate) fn move_in_entries(&self, of: &MoveIn) -> MoveInEntries {
         let MoveIn { transaction, shape, boundary, route_id, .. } = of;
         let number: Arc<[u64]> = [shape.number].into();
@@ -305,7 +305,7 @@ impl Feed {
         let contained = {
             let mut state = shape.lock();
             state.route_id = Some(route_id);
-            // What its rows contained was applied long ago, or is not applied by what its log says.
+            // The transactions in its rows were applied long ago, or its log tells that they are to be left out.
             state.contained().cloned()
         };
         self.graph.insert(node(route_id, contained));

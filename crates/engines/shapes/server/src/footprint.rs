@@ -26,7 +26,7 @@ use thalweg_shapes_model::table::Table;
 use thalweg_shapes_model::table::sample::{self, INT4, TEXT, column};
 use thalweg_shapes_source::clock::SystemClock;
 
-/// What a shape may cost, in bytes.
+/// The bound on the memory of a shape, in bytes.
 const EACH_MAX: usize = 700;
 
 /// Bytes of memory that this process has from the system.
@@ -183,7 +183,7 @@ fn assert_found(server: &ShapesServer, count: u64) {
     println!("found in {took:?}");
 }
 
-/// What a part says in a process of its own.
+/// Runs one measurement in a process of its own, and returns its values.
 fn apart(part: &str, folder: &Path, count: u64) -> std::collections::HashMap<String, usize> {
     let part = format!("footprint::{part}");
     let mut command = Command::new(std::env::current_exe().unwrap());

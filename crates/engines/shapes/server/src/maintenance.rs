@@ -212,7 +212,7 @@ impl ShapesServer {
     }
 }
 
-/// So many of the shapes, those that nobody has asked for longest.
+/// The least recently requested shapes, so many.
 fn longest_unused(mut shapes: Vec<Arc<Shape>>, count: usize) -> Vec<Arc<Shape>> {
     if count < shapes.len() {
         shapes.select_nth_unstable_by_key(count, |shape| shape.wanted_ms());

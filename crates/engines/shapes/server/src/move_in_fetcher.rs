@@ -70,7 +70,7 @@ struct Queue {
     running: usize,
 }
 
-/// What waits for rows of one table.
+/// The requests that wait for rows of one table.
 #[derive(Default)]
 struct Line {
     waiting: VecDeque<Waiting>,
@@ -170,7 +170,7 @@ impl MoveInFetcher {
         }
     }
 
-    /// What came since the last time.
+    /// Takes the rows that were fetched since the last call.
     pub(crate) fn arrivals(&self) -> Vec<FetchedRows> {
         std::mem::take(&mut *self.arrivals.lock())
     }

@@ -163,7 +163,7 @@ fn own_query_key(shape: &Shape) -> Vec<u8> {
     params::Shape::of(&shape.family, &shape.condition).key()
 }
 
-/// How many tables there are of one kind: one grows at a time, and while it does everybody waits.
+/// The number of hash tables of one kind: one grows at a time, and lookups wait during that.
 const TABLES: usize = 64;
 
 /// Places of shapes by half a hash. The other half chooses the table, so that a table grows without reading its shapes.

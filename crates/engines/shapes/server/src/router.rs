@@ -95,7 +95,7 @@ pub(crate) struct Router {
     /// Route ids that come free when the transaction that is being read is over: until then it may name them.
     leaving: Vec<u32>,
     routes: HashMap<u32, Route>,
-    /// What a partition is part of.
+    /// The tables that a partition is part of.
     ancestors: HashMap<u32, Vec<u32>>,
     relations: HashMap<u32, Relation>,
     projections: Vec<Projection>,
@@ -236,7 +236,7 @@ impl Router {
         route_ids
     }
 
-    /// What these tables are partitions of.
+    /// Records the tables that these tables are partitions of.
     pub(crate) fn know_ancestors(&mut self, tables: impl IntoIterator<Item = (u32, Vec<u32>)>) {
         for (oid, ancestors) in tables {
             self.ancestors.insert(oid, ancestors);
@@ -521,7 +521,7 @@ fn by_projection(
     }
 }
 
-/// A row's values by the table's columns. What the change did not touch is taken from the old row.
+/// A row's values by the table's columns. Values that the change did not touch are those of the old row.
 fn cells<'a>(tuple: Tuple<'a>, old: Option<Tuple<'a>>, places: &[usize]) -> Cells<'a> {
     let values: Vec<Value<'a>> = tuple.values().collect();
     let mut old_values: Option<Vec<Value<'a>>> = None;

@@ -35,8 +35,8 @@ pub(crate) enum Phase {
 
 const UNKNOWN: u32 = u32::MAX;
 
-/// What changes while a shape lives. There may be a million shapes that nothing ever happens to: what they can do
-/// without is not in here, but in a part of its own.
+/// The state of a shape that changes while it lives. A server may have a million idle shapes: fields that these do not
+/// need are in a part of their own.
 pub(crate) struct State {
     pub(crate) phase: Phase,
     /// The log of its snapshot in the kernel unit, once it is there.
@@ -44,7 +44,7 @@ pub(crate) struct State {
     /// Its place in the router, while it has one.
     pub(crate) route_id: Option<u32>,
     pub(crate) entries: LazyBox<Entries>,
-    /// What its rows were read in; many shapes have the same one.
+    /// The snapshot that its rows were read in; many shapes share one.
     pub(crate) snapshot: Option<Arc<PgSnapshot>>,
     /// Transactions may still come that must not be applied, because the rows have them.
     contained: bool,
@@ -245,12 +245,12 @@ impl State {
         self.passing().pending_entries.get_or_insert_default().barrier(pending);
     }
 
-    /// What comes from now on is not shown before the journal is durable up to `end`.
+    /// Later entries are not published before the journal is durable up to `end`.
     pub(crate) fn hold_until(&mut self, end: Lsn) {
         self.passing().pending_entries.get_or_insert_default().durable(end);
     }
 
-    /// What waits for rows, up to the next barrier.
+    /// The entries that wait for rows, up to the next barrier.
     #[must_use]
     pub(crate) fn held_behind(&self, pending: u64) -> Vec<(u32, Entry)> {
         self.pending_entries().map(|pending_entries| pending_entries.behind(pending)).unwrap_or_default()
@@ -423,11 +423,11 @@ impl State {
     }
 }
 
-/// A shape. What clients must not see before it is durable is not in here before it is.
+/// A shape. Its state has no entries that clients must not see before they are durable.
 pub(crate) struct Shape {
-    /// What references name it by.
+    /// The number by which references name it.
     pub(crate) number: u64,
-    /// What its clients' handles begin with.
+    /// The common beginning of its clients' handles.
     pub(crate) handle: Name,
     pub(crate) family: Arc<Family>,
     pub(crate) condition: Condition,
@@ -436,7 +436,7 @@ pub(crate) struct Shape {
     used_ms: AtomicU64,
 }
 
-/// What takes a waiter out again is unique among all shapes: a shape keeps no count.
+/// The key of a waiter is unique among all shapes: a shape keeps no count.
 static NEXT_KEY: AtomicU64 = AtomicU64::new(0);
 
 impl Shape {
@@ -451,7 +451,7 @@ impl Shape {
         Self { number, handle, family, condition, identity, state: Mutex::new(state), used_ms: AtomicU64::new(0) }
     }
 
-    /// What it selects, as it was asked for.
+    /// The definition that it was made from.
     pub(crate) fn definition(&self) -> Definition {
         self.family.with(&self.condition)
     }

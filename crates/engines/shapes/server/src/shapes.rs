@@ -44,9 +44,9 @@ pub struct ShapesStats {
     pub processed_lsn: u64,
     /// Changes in memory for live readers.
     pub hot_bytes: usize,
-    /// The stream of changes is open, or nobody needs it.
+    /// The stream of changes is open, or no shape or request needs it.
     pub active: bool,
-    /// Nobody needs the database: no connection to it is open.
+    /// No shape or request needs the database: no connection to it is open.
     pub asleep: bool,
     /// Times that the tables of shapes were compared with the catalog since the start.
     pub compared: u64,

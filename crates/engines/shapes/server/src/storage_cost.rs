@@ -1,5 +1,5 @@
-//! What it costs to keep changes and to read them again: this crate's change log, SQLite, and a file of copies for each
-//! shape.
+//! Measures the cost of keeping changes and of reading them again: this crate's change log, SQLite, and a file of
+//! copies for each shape.
 //!
 //! `cargo test -p thalweg-shapes --release -- --ignored --nocapture storage_cost`
 //!
@@ -40,7 +40,7 @@ fn body(lsn: u64, op: u64, last: bool) -> Vec<u8> {
 /// A store of changes that is measured.
 trait Keeper {
     const NAME: &'static str;
-    /// What one reader has.
+    /// The state of one reader.
     type Reader: Reader + Send;
 
     /// An empty one, for this many shapes which all have all changes.

@@ -84,7 +84,7 @@ pub(crate) struct StoredSharedRows {
     pub(crate) holders: Vec<u64>,
 }
 
-/// What a start finds beside shapes.
+/// The stored state that a start finds beside shapes.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) source: Option<SourceNote>,
@@ -418,8 +418,7 @@ impl Store {
         Ok(())
     }
 
-    /// A chunk of rows or bodies, if no device has to be waited for. What many ask for is in memory once, for all of
-    /// them.
+    /// A chunk of rows or bodies, if no device has to be waited for. A chunk that many readers need is in memory once.
     pub(crate) fn try_chunk(&self, from: ReadFrom) -> Option<Result<Chunk, ReadError>> {
         self.logs.recall(from).map(Ok).or_else(|| self.logs.try_read(from))
     }

@@ -1,4 +1,4 @@
-//! Making a base: the rows of the newest one, and what has changed since.
+//! Makes a base: the rows of the newest one, and the changes since.
 
 use super::Compactor;
 use super::pace::Pace;
@@ -53,7 +53,7 @@ pub(crate) struct Made {
     pub(crate) durable: Lsn,
 }
 
-/// What a base is made of.
+/// The input of a merge: a shape's newest base and the changes since.
 struct MergeInput {
     number: u32,
     log: LogId,

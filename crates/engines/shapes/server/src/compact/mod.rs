@@ -41,7 +41,7 @@ const QUEUE_MAX: usize = 10_000;
 /// Bases of one shape during the time that they are kept, at most about this many.
 const BASES_MAX: u64 = 32;
 
-/// What the background has to merge, and the parts of the server that it needs for that.
+/// The queue of shapes that need a new base, and the parts of the server that a merge needs.
 pub(crate) struct Compactor {
     /// The most urgent comes last.
     queue: Mutex<Vec<(Urgency, Arc<Shape>)>>,
@@ -58,7 +58,7 @@ pub(crate) struct Compactor {
     watermarks: Arc<Watermarks>,
 }
 
-/// What a shape holds of the change log.
+/// The part of the change log that a shape holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// Where the oldest body lies that is still held.

@@ -31,7 +31,7 @@ impl<'a> Writer<'a> {
         Self { compactor, log, block: Vec::new(), lengths: Lengths::default(), written: 0, chunks: Vec::new() }
     }
 
-    /// Takes a row; [`Writer::flush`] writes what has gathered.
+    /// Takes a row; [`Writer::flush`] writes the gathered rows.
     pub(crate) fn push(&mut self, row: &[u8]) {
         self.block.extend_from_slice(row);
         self.lengths.push(u32::try_from(row.len()).unwrap_or(u32::MAX));

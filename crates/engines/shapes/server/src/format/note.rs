@@ -76,7 +76,7 @@ pub struct SourceNote {
 /// A shape as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// What references name it by; never used again.
+    /// The number by which references name it; never used again.
     pub number: u64,
     /// The table's oid.
     pub table: u32,
@@ -188,7 +188,7 @@ pub struct StoredBase {
     pub complete: bool,
 }
 
-/// What a change of the state of a shape or of a base says.
+/// The content of a note: a change of the state of a shape or of a base.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShapeNote {
     SnapshotTaken(PgSnapshot),

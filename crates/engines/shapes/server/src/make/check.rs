@@ -98,7 +98,7 @@ impl ShapesServer {
         Ok(())
     }
 
-    /// What the definition's predicate asks of other tables, if it has subqueries.
+    /// The dependence of the definition's predicate on other tables, if it has subqueries.
     pub(crate) fn dependence(
         &self,
         session: &mut Session,

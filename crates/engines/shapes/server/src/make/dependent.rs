@@ -288,7 +288,7 @@ impl ShapesServer {
     }
 }
 
-/// What a snapshot is to have.
+/// The query for a shape's first rows.
 struct Filled<'a> {
     columns: &'a [usize],
     /// Of a shape whose rows say which positions are true.

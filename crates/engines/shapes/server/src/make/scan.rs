@@ -2,7 +2,7 @@
 //!
 //! Shapes that wait at the same time, select the same columns and want one value of the same column each, or whose
 //! predicates are conditions of any other kind, share a scan: one `COPY` in one transaction with all their conditions.
-//! What it gives is a superset of each one's rows, so every row is matched as changes are, and all shapes have the same
+//! Its result is a superset of each one's rows, so every row is matched as changes are, and all shapes have the same
 //! snapshot.
 //!
 //! Rows that several of them have are written once, into a log of their own, which the logs of these shapes refer to
@@ -53,7 +53,7 @@ const VISIBLE_WITHIN: Duration = Duration::from_secs(5);
 const VISIBLE_AFTER: Duration = Duration::from_millis(2);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What shapes of one scan have in common.
+/// The common part of the shapes of one scan.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Likeness {
     selected: Vec<usize>,
@@ -158,7 +158,8 @@ fn scan(context: &ScanContext<'_>, session: &mut Session, targets: &mut [Target]
     let projection = Projection::new(&table, &selected, first.filling.shape.family.replica);
     let (columns, filter) = wanted(targets, selected);
     let select = snapshot::select(&table, &columns, filter.as_deref());
-    // What began to be applied before the last of them listened must be in the snapshot.
+    // The snapshot must contain every transaction that began to be applied before the last of the shapes was
+    // registered.
     let mark = targets.iter().map(|target| target.filling.mark).max().unwrap_or_default();
     let (until, mut pause) = (context.lifetime.clock.now() + VISIBLE_WITHIN, VISIBLE_AFTER);
     loop {

@@ -89,7 +89,7 @@ impl World {
         while logs.settle(Millis(1), When::Now).unwrap() {}
     }
 
-    /// What lies on the disk, with handles.
+    /// The stored shapes, with their handles.
     fn kept(&self) -> Vec<(String, Stored)> {
         let mut all = Vec::new();
         self.server.changes.store.each_shape(&mut |kept| all.push((kept.handle.to_owned(), kept.stored.clone())));
@@ -288,7 +288,7 @@ fn many_rows_are_shown_in_chunks_and_only_changes_in_none() {
 const LONG: &str = "CREATE TABLE t (id bigint PRIMARY KEY, name text, note text);
     INSERT INTO t SELECT i, 'name-' || i % 3, repeat('n', 150) || i FROM generate_series(1, 2000) i";
 
-/// What each shape must have, by its condition.
+/// The rows that each shape must have, by its condition.
 fn expected(db: &Database, sql: &str) -> u64 {
     db.value(&format!("SELECT count(*) FROM t WHERE {sql}")).parse().unwrap()
 }

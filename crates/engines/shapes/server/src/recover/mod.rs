@@ -1,4 +1,4 @@
-//! What a start finds in the kernel unit, and makes shapes of.
+//! Recovery: restores the shapes that a start finds in the kernel unit.
 
 mod dependent;
 
@@ -23,7 +23,7 @@ use thalweg_shapes_model::predicate::{self, Predicate};
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::Table;
 
-/// What a start found.
+/// The counts of a recovery.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
     pub(crate) shapes: usize,
@@ -102,7 +102,7 @@ impl ShapesServer {
                 }
             }
             references.began.iter().for_each(|number| *waiting.entry(*number).or_default() += 1);
-            // What began may have been given up with the references that said so, but only if nothing else waited then.
+            // The references that began a wait may have been given up, but only if no other wait was open then.
             references.ended.iter().for_each(|number| {
                 let count = waiting.entry(*number).or_default();
                 *count = (*count - 1).max(0);
@@ -248,7 +248,7 @@ impl ShapesServer {
     }
 }
 
-/// What many shapes have in common, while they are brought back.
+/// State that many shapes share during recovery.
 #[derive(Default)]
 struct Shared {
     /// Most shapes are of the family of the one before.

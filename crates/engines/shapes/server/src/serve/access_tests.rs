@@ -232,7 +232,7 @@ fn a_token_of_a_token_has_what_both_allow() {
     assert_eq!(under(&["table=items&where=1/id=1"]), Err("where_not_granted"));
     assert_eq!(under(&["table=items&where=id IN (SELECT id FROM users)"]), Err("where_not_granted"));
     assert!(under(&["table=items&where=id IN (SELECT id FROM tags)"]).is_ok());
-    // What the outer one has beside is not the inner one's.
+    // Other grants of the outer token are not the inner one's.
     let left = under(&["table=items"]).unwrap();
     assert_eq!(ask(&left, "table=tags"), Err("scope_missing"));
     assert_eq!(ask(&left, "table=items&where=id IN (SELECT id FROM tags)"), Err("where_not_granted"));

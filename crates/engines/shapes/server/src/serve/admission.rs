@@ -1,9 +1,9 @@
-//! How many requests are answered at a time: above that, clients are told to come back.
+//! Limits on concurrent requests: above them, clients are asked to retry.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What a request may cost.
+/// The kinds of requests, by their possible cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It may have to make a shape: it has no handle, or an unknown one.
@@ -12,7 +12,7 @@ pub(crate) enum Kind {
     Existing,
 }
 
-/// There are as many of this kind as there may be.
+/// The limit on concurrent requests of this kind is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Concurrent {kind} request limit exceeded (limit: {limit}), please retry")]
 pub(crate) struct Overloaded {

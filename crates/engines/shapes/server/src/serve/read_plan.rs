@@ -54,8 +54,8 @@ pub(crate) enum ReadPlan {
     WaitForRows,
     /// There is nothing new. (An answer without messages, if the time is up.)
     WaitForChange(Answer),
-    /// The position is after everything that there is: a crash may have taken what came before it, and Postgres sends
-    /// it again.
+    /// The position is after the end of the log: a crash may have lost the changes before it, and Postgres sends them
+    /// again.
     Beyond,
     Failed(Arc<Failure>),
     /// The position is given up. A client that begins again with another base gets everything.

@@ -19,19 +19,19 @@ const PRIVATE: &str = "private, no-cache";
 
 const JSON: &str = "application/json; charset=utf-8";
 
-/// What of a request every answer needs.
+/// The parts of a request that every answer needs.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext {
     request_id: Box<str>,
     /// It was a GET, a HEAD or an OPTIONS: caches may keep the answer.
     cacheable: bool,
     on_shape: bool,
-    /// What it gets depends on its token: no cache that others use may keep the answer, and its own asks again each
-    /// time, so that each use is one that the token allows.
+    /// The answer depends on the request's token: no shared cache may keep it, and the client's own cache revalidates
+    /// it each time, so that the token allows each use.
     private: bool,
 }
 
-/// What an answer takes from clock and chance.
+/// The time and the random numbers of an answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RequestClock {
     /// Unix time.
@@ -44,11 +44,11 @@ pub(crate) struct RequestClock {
 /// How a log is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode<'a> {
-    /// What there is. Its answer has the schema, as JSON.
+    /// A read of the present messages, without a wait. Its answer has the schema, as JSON.
     CatchUp {
         schema: &'a str,
     },
-    /// One that waits. The client's own cursor, if it has one.
+    /// A read that waits for a change. The client's own cursor, if it has one.
     LongPoll {
         cursor: Option<&'a str>,
     },
@@ -117,7 +117,7 @@ impl RequestContext {
 }
 
 impl Page<'_> {
-    /// What names this answer among all of the shape's, without quotes.
+    /// The entity tag of this answer among all of the shape's, without quotes.
     #[must_use]
     pub(crate) fn tag(&self) -> String {
         let mut tag = String::with_capacity(self.handle.len() + 48);
@@ -271,7 +271,7 @@ impl Responder {
         }
     }
 
-    /// What every answer carries.
+    /// The headers of every answer.
     fn begin(&self, status: u16, context: &RequestContext) -> Response {
         let mut response = Response::new(status);
         response.head.reserve(512);
@@ -314,8 +314,9 @@ impl Responder {
         }
     }
 
-    /// What a live client asks with next: the same for all that ask at about the same time, so that a cache can ask
-    /// once for all of them, and never what this client asked with, so that it gets no old answer.
+    /// The cursor of a live client's next request: the same for all clients that ask at about the same time, so that a
+    /// cache can send one request for all of them, and never the cursor of this request, so that the client gets no old
+    /// answer.
     fn cursor(&self, given: Option<&str>, moment: RequestClock) -> u64 {
         let interval_s = self.settings.long_poll_ms / 1000;
         if interval_s == 0 {

@@ -49,8 +49,8 @@ impl ShapesService {
         self.0.handle(request, access, cx)
     }
 
-    /// The refusal of a request of which there is only the head: nobody sends a body in vain. `None` lets it go on to
-    /// [`ShapesService::handle_as`].
+    /// The refusal of a request of which there is only the head: no client sends a body in vain. `None` lets it go on
+    /// to [`ShapesService::handle_as`].
     #[must_use]
     pub fn on_head(
         &self,
@@ -122,7 +122,7 @@ impl ServeState {
         RequestContext::new(request, route, id)
     }
 
-    /// What the sender of a request may read, by a token or by the secret; all if nobody is asked for one.
+    /// The grants of a request's sender, by a token or by the secret; all if no secret is required.
     fn admit(
         &self,
         request: &Request<'_>,

@@ -18,9 +18,9 @@ pub(super) struct Client {
     pub(super) number: u64,
     handle: String,
     rows: BTreeMap<String, Known>,
-    /// What it was told last.
+    /// The offset of the last message that it got.
     offset: ShapeOffset,
-    /// What it was told of each transaction, by its LSN.
+    /// The messages of each transaction, by its LSN.
     told: BTreeMap<u64, Vec<u8>>,
     /// The snapshot of the rows that it began with, which later rows may have replaced.
     pub(super) snapshot: PgSnapshot,
@@ -36,7 +36,7 @@ struct Known {
     active: Vec<bool>,
 }
 
-/// What a client finds.
+/// The result of a client's read.
 pub(super) enum Seen {
     /// It must begin again.
     Gone,

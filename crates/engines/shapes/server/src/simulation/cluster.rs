@@ -21,7 +21,7 @@ pub(super) type Rows = BTreeMap<i32, Row>;
 pub(super) const TABLES: [(&str, [&str; 3]); 3] =
     [("t", ["id", "a", "b"]), ("p", ["id", "v", "g"]), ("q", ["id", "v", "g"])];
 
-/// What a transaction did to a table, by the table's place in [`TABLES`].
+/// The effect of a transaction on a table, by the table's place in [`TABLES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Row {
@@ -83,7 +83,7 @@ pub(super) struct Open {
     pub(super) changes: Vec<Logged>,
     /// Its changes are sent before it commits.
     pub(super) is_streamed: bool,
-    /// It holds a lock on a table that excludes everybody.
+    /// It holds an exclusive lock on a table.
     pub(super) locks: Option<usize>,
 }
 
@@ -135,7 +135,7 @@ pub(super) struct Files {
     pub(super) committed: Vec<Committed>,
     pub(super) open: Vec<Open>,
     pub(super) tables: Vec<Cataloged>,
-    /// What snapshots show.
+    /// The rows that snapshots show.
     pub(super) visible: Vec<Rows>,
     /// The oid and the version of the publication.
     pub(super) publication: Option<(u32, u32)>,
@@ -432,7 +432,7 @@ pub(super) enum Clause {
     Position(Arc<Condition>, usize),
 }
 
-/// What the SQL means that the engine writes for the definitions of the simulation, by table.
+/// The meaning of the SQL that the server writes for the definitions of the simulation, by table.
 pub(super) struct Dictionary(HashMap<(usize, String), Clause>);
 
 impl Dictionary {

@@ -88,7 +88,7 @@ impl Jobs for Workers {
     }
 }
 
-/// What a transaction of a session sees.
+/// The rows that a transaction of a session sees.
 struct Moment {
     rows: Vec<super::cluster::Rows>,
 }
@@ -369,7 +369,7 @@ fn answer(cluster: &Cluster, moment: &Moment, select: &str) -> Vec<Vec<u8>> {
 
 static DICTIONARY: LazyLock<Dictionary> = LazyLock::new(|| Dictionary::of(super::world::clauses()));
 
-/// What stands in parentheses.
+/// The text in parentheses.
 fn inside(sql: &str) -> Option<&str> {
     sql.strip_prefix('(')?.strip_suffix(')')
 }
@@ -492,7 +492,7 @@ impl Walsender for Sender {
         }
         Ok(self.ask(|cluster| {
             cluster.files.inserted += 50;
-            // What has not committed yet is sent as a whole.
+            // A transaction that has not committed yet is sent as a whole.
             let confirmed = cluster.files.inserted;
             cluster.files.flushed = confirmed;
             cluster.files.slot = Some(Kept { confirmed, is_active: false });
@@ -547,7 +547,7 @@ struct Block {
 struct Stream {
     of: Simulated,
     run: u64,
-    /// What ends at or before this was confirmed.
+    /// Transactions that end at or before this LSN were confirmed.
     from: u64,
     /// Every transaction that ends at or before this was sent.
     sent: u64,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use thalweg_shapes_source::clock::Clock;
 use thalweg_sim::Rand64;
 
-/// What a thread unwinds with when its process is killed.
+/// The panic payload of a thread whose process is killed.
 struct Killed;
 
 /// A switch takes microseconds; after this long a thread waits for something that never comes.

@@ -25,7 +25,7 @@ use thalweg_shapes_model::health::Health;
 use thalweg_shapes_model::predicate;
 use thalweg_sim::SimDisk;
 
-/// What came up, and how often.
+/// The counts of events in a history.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     commits: u64,
@@ -79,7 +79,7 @@ impl Tally {
         }
     }
 
-    /// What eighty histories must reach at least.
+    /// The least counts of eighty histories.
     pub(super) fn least(&self) -> [(&'static str, u64, u64); 18] {
         [
             ("commits", self.commits, 1500),
@@ -708,7 +708,7 @@ impl World {
             assert_eq!(client.numbers(), truth, "at {told}\n{}", client.log());
             return;
         }
-        // What its rows had, and what has come since.
+        // The transactions in its rows, and those that have come since.
         let mut rows = vec![Rows::new(); TABLES.len()];
         for done in &files.committed {
             if done.lsn <= processed || client.snapshot.contains(done.xid as u32, done.lsn) {

@@ -1,5 +1,5 @@
-//! What the applier writes for shapes with subqueries, and what a start makes of it. Nothing of Postgres is in it but
-//! its messages.
+//! Tests of the applier's writes for shapes with subqueries, and of recovery from them. Of Postgres the tests need the
+//! messages only.
 
 use super::dependence::{identity, inner_identity};
 use super::tests::table;

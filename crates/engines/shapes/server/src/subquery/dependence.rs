@@ -22,8 +22,8 @@ pub(crate) struct Dependence {
     pub(crate) tables: HashMap<u32, Arc<Table>>,
 }
 
-/// What to select so that rows say which positions are true of them: these columns, and behind them one boolean for
-/// each position.
+/// The select list that makes rows tell which positions are true of them: these columns, and behind them one boolean
+/// for each position.
 pub(crate) fn positions_list(table: &Table, columns: &[usize], condition: &Condition) -> String {
     let names = columns.iter().map(|at| thalweg_shapes_model::table::quoted(&table.columns[*at].name));
     let truths = condition.positions().iter().map(|position| format!("({}) IS TRUE", position.sql()));
@@ -54,7 +54,7 @@ impl Dependence {
     }
 }
 
-/// What distinguishes an inner shape from all others. No definition of a client looks like this.
+/// The identity of an inner shape. No definition of a client looks like this.
 pub(crate) fn identity(query: &Query) -> String {
     format!("inner {} {}", query.table.oid, query.canonical())
 }

@@ -30,7 +30,7 @@ pub(crate) struct Graph {
     pub(crate) faults: Faults,
 }
 
-/// What the caller has to do after the graph was told something.
+/// The actions that a call of the graph leaves to its caller.
 #[derive(Default)]
 pub(crate) struct Verdict {
     /// Shapes that cannot go on, and why.
@@ -227,7 +227,7 @@ impl Graph {
         others
     }
 
-    /// Inner shapes that nobody has needed since the last time this was asked.
+    /// Inner shapes that no shape has needed since the last call.
     pub(crate) fn orphans(&mut self) -> Vec<Arc<Shape>> {
         let mut orphans = Vec::new();
         for node in self.nodes.values_mut() {
@@ -244,7 +244,7 @@ impl Graph {
     pub(crate) fn loaded(&mut self, number: u64, rows: Vec<Cells>) -> Result<(), TooCostly> {
         let Some(mut node) = self.nodes.remove(&number) else { return Ok(()) };
         let mut told = Ok(());
-        // Nobody asks for its values before it has them.
+        // No shape asks for its values before it has them.
         self.sets.change(number, |sets, set, changes| {
             let mut queued = Vec::new();
             if let Some(inner) = &mut node.inner {

@@ -49,7 +49,7 @@ impl Inner {
         }
     }
 
-    /// Nobody asks for its values.
+    /// No shape asks for its values.
     pub(super) fn is_unused(&self) -> bool {
         self.users.is_empty() && self.loading.is_none()
     }
@@ -69,7 +69,7 @@ impl Inner {
         out.into()
     }
 
-    /// What a row asks of the sets below, with the positions.
+    /// The values that a row asks of the sets below, with the positions.
     fn asks(&self, row: &[Option<&[u8]>]) -> Vec<(usize, Key)> {
         match &self.query.filter {
             Filter::Nested(condition) => {

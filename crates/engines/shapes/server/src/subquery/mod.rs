@@ -7,9 +7,10 @@
 //!
 //! - values that make rows go are told to clients as a pattern (`move-out`): each row carries a hash of what it asked
 //!   for (its *tags*), so the server need not know the rows;
-//! - rows that come must be fetched from Postgres (`move-in`), which shows them as of a later moment, a snapshot Q. Until the stream has
-//!   brought every transaction that Q contains (the *boundary*) the shape goes on as if the values were not there; then come the fetched
-//!   rows, then everything after. If the rows are late, what comes after the boundary is held back.
+//! - rows that come must be fetched from Postgres (`move-in`), which shows them as of a later moment, a snapshot Q.
+//!   Until the stream has brought every transaction that Q contains (the *boundary*) the shape goes on as if the values
+//!   were not there; then come the fetched rows, then everything after. If the rows are late, changes after the
+//!   boundary are held back.
 //!
 //! | module | owns |
 //! |---|---|

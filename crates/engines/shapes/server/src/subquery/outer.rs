@@ -1,4 +1,4 @@
-//! What clients of a shape with subqueries are told.
+//! The messages for clients of a shape with subqueries.
 
 use super::node::Node;
 use super::pending::Pending;

@@ -81,7 +81,7 @@ impl Overlay {
     }
 }
 
-/// What moves of sets do to a node.
+/// The effect of the moves of sets on a node.
 #[derive(Default)]
 pub(super) struct Step {
     /// Values whose rows go now.
@@ -170,7 +170,7 @@ impl Pending {
 }
 
 impl Node {
-    /// What moves of the sets below mean: values whose rows go now, and values whose rows come.
+    /// The effect of the moves of the sets below: values whose rows go now, and values whose rows come.
     pub(super) fn moved(&mut self, sets: &Sets, moves: &[(u64, Arc<Moves>)], at: At) -> Result<Step, &'static str> {
         let mut step = Step::default();
         let Some(condition) = self.condition().filter(|_| !moves.is_empty()).cloned() else { return Ok(step) };
@@ -192,7 +192,7 @@ impl Node {
                     .filled
                     .filter(|_| membership.negated && membership.width() == 1)
                     .map(|filled| (membership.null(), filled));
-                // Beside a null nobody is not in a set, whatever comes and goes.
+                // No value is `NOT IN` a set with a null, whichever other values come and go.
                 let moot = |key: &Key| membership.negated && sets.get(*set).is_some_and(|set| set.is_unsure_of(key));
                 for (key, entered) in moves.keys.iter().cloned().chain(nothing) {
                     if moot(&key) {

@@ -1,4 +1,4 @@
-//! What a transaction does: changed rows act on nodes, what that does to their sets acts on the nodes above.
+//! The effects of a transaction: changed rows act on nodes, and the changes of their sets act on the nodes above.
 
 use super::graph::{Ended, Graph, MoveInRequest, Verdict};
 use super::node::Node;
@@ -13,7 +13,7 @@ use thalweg_shapes_core::subquery::place::{At, Places, When};
 use thalweg_shapes_core::subquery::set::Moves;
 use thalweg_shapes_model::row::RowChange;
 
-/// What came to one node.
+/// The changes and moves that concern one node.
 #[derive(Default)]
 struct Moved {
     changes: Vec<Arc<RowChange>>,
@@ -68,7 +68,7 @@ impl Graph {
         });
     }
 
-    /// What moves of a set do that happened because rows came.
+    /// Spreads the moves of a set that fetched rows have caused.
     pub(super) fn moved(&mut self, number: u64, moves: Moves, at: At, out: &mut Transaction) -> Verdict {
         let (mut verdict, mut affected) = (Verdict::default(), Affected::default());
         self.tell_users(number, moves, &mut affected);
@@ -89,7 +89,8 @@ impl Graph {
         }
     }
 
-    /// Lets what came to nodes act on them, up to a depth, and what that does to their sets on the nodes above.
+    /// Applies gathered changes and moves to their nodes, up to a depth, and the moves of their sets to the nodes
+    /// above.
     fn spread(
         &mut self,
         affected: &mut Affected,
@@ -110,7 +111,7 @@ impl Graph {
         }
     }
 
-    /// What changes of rows and of sets mean for one node; what they do to its own set.
+    /// Applies changes of rows and of sets to one node. Returns the moves of its own set.
     fn act(
         &mut self,
         node: &mut Node,
@@ -134,7 +135,8 @@ impl Graph {
             Step::default()
         });
         node.lose(&moved.changes, at);
-        // What comes does not count before its rows are here: neither for rows that go nor for those that were written.
+        // A new value does not count before its rows are here: neither for rows that go nor for those that were
+        // written.
         if let Some(pending) = pending {
             self.drop_began(node, at, verdict);
             self.wait_for(node, pending, verdict);

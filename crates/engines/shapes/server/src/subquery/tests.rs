@@ -41,7 +41,7 @@ fn cells(numbers: &Numbers) -> Cells {
     numbers.iter().map(|n| n.map(|n| n.to_string().into_bytes().into())).collect()
 }
 
-/// What one transaction writes: a table, a row before and a row after.
+/// One write of a transaction: a table, a row before and a row after.
 type Write = (usize, Option<Numbers>, Option<Numbers>);
 
 #[derive(Clone)]
@@ -175,7 +175,7 @@ impl World {
         shape.number
     }
 
-    /// What the first rows of a shape have that is still to come.
+    /// The transactions in the first rows of a shape that are still to come.
     fn contained(&self) -> Option<PgSnapshot> {
         (!self.stream.is_empty() || self.hidden.is_some()).then(|| self.snapshot())
     }
@@ -280,7 +280,7 @@ impl World {
         self.hidden = None;
     }
 
-    /// What a snapshot shows now.
+    /// The rows that a snapshot shows now.
     fn visible(&self) -> Rows {
         let mut rows = self.rows.clone();
         for (table, old, new) in self.hidden.iter().flat_map(|hidden| hidden.writes.iter().rev()) {
@@ -428,7 +428,7 @@ impl World {
             self.graph.published(published.shape.number);
             self.check_claims();
             self.carry_out(published.verdict);
-            // If nothing happens in the database, nobody says again how far it is.
+            // While the database is idle, no message repeats its position.
             let verdict = self.graph.pass(None, self.processed + 1);
             self.carry_out(verdict);
         }
@@ -503,8 +503,8 @@ impl World {
         split(&self.log(follower)).map(message).collect()
     }
 
-    /// Nobody is told of an LSN that the shape's log does not come up to: if what it selects has been the same from
-    /// there on, its clients have it.
+    /// No client is told of an LSN beyond the end of the shape's log: if the shape's rows have been the same from there
+    /// on, its clients have them.
     fn check_claims(&mut self) {
         for at in 0..self.followers.len() {
             let Follower { shape, table, condition, dropped, began, truths, .. } = &self.followers[at];
@@ -560,7 +560,7 @@ impl World {
     }
 }
 
-/// What clients do with messages.
+/// A client's handling of messages.
 #[derive(Default)]
 struct Client {
     rows: BTreeMap<String, Row>,
@@ -964,7 +964,7 @@ fn a_change_asks_those_shapes_only_that_it_may_concern() {
     for follower in 0..200 {
         world.check(follower);
     }
-    // What nothing leads to is evaluated each time.
+    // A node without a lookup is evaluated each time.
     world.follow(T, "a NOT IN (SELECT v FROM p)", Replica::Default);
     assert_eq!(evaluated(&mut world, T, Some([Some(5), None])), 1);
 }

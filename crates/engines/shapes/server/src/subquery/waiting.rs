@@ -14,7 +14,7 @@ use thalweg_shapes_core::subquery::set::Moves;
 use thalweg_shapes_model::row::Cells;
 use thalweg_shapes_model::snapshot::PgSnapshot;
 
-/// What one transaction did was seen by sets that did not have another one yet, and by rows that did.
+/// The effect of one transaction was applied to sets that lack another one, and to rows that have it.
 pub(super) const ANOTHER_ORDER: &str = "transactions became visible in another order";
 
 /// The nodes with pending rows.
@@ -75,7 +75,7 @@ pub(crate) struct MoveIn {
     pub(crate) transaction: Transaction,
     pub(crate) shape: Arc<Shape>,
     pub(crate) pending: u64,
-    /// The last transaction before the rows: they stand behind it. What others are told stands behind
+    /// The last transaction before the rows: they stand behind it. Messages for other shapes stand behind
     /// `transaction.lsn`.
     pub(crate) boundary: u64,
     pub(crate) route_id: u32,
@@ -207,9 +207,9 @@ impl Graph {
         Some(MoveIn { transaction: out, shape, pending: pending.number, boundary: pending.place.0, route_id, verdict })
     }
 
-    /// What a node lacked since `lsn` is here, or is no longer selected. A transaction between `lsn` and `until` may have
-    /// given rows of the shapes above another reason, which clients do not have yet: that reason is missing since `lsn`
-    /// too, or clients would be told that they have rows which they never had.
+    /// The rows that a node lacked since `lsn` are here, or are no longer selected. A transaction between `lsn` and
+    /// `until` may have given rows of the shapes above another reason, which clients do not have yet: that reason is
+    /// missing since `lsn` too, or clients would be told that they have rows which they never had.
     fn missing_since(&mut self, number: u64, lsn: u64, until: u64) {
         let Some(node) = self.nodes.get_mut(&number).filter(|_| until > lsn) else { return };
         node.pendings.iter_mut().for_each(|pending| pending.backdate(lsn, until));
