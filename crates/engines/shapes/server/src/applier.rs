@@ -95,8 +95,8 @@ impl Applier {
         }
     }
 
-    /// Drops the shapes that cannot go on with what the graph saw. That is written before what it saw: a start must not
-    /// find a shape whose log has this transaction behind it, and knows nothing of it.
+    /// Drops the shapes that cannot go on after a transaction. The drops are written before the transaction: a start
+    /// must not find a shape whose log goes on after a transaction that it does not have.
     fn drop_ended(&mut self, verdict: &Verdict) {
         for (shape, why) in &verdict.drop {
             let end = match why {
@@ -110,7 +110,7 @@ impl Applier {
         }
     }
 
-    /// Acts on what a change meant beyond its rows.
+    /// Carries out the effects of a change beyond its rows.
     fn invalidate(
         &mut self,
         invalidation: Invalidation,
@@ -189,7 +189,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Writes rows that came for one shape, the entries that waited for them, and what they do to others.
+    /// Writes the fetched rows of one shape, the entries that waited for them, and their effects on other shapes.
     fn write_move_in(&mut self, mut move_in: MoveIn) -> Result<(), ApplyError> {
         self.drop_ended(&move_in.verdict);
         let (bodies, lengths) = move_in.transaction.place(self.log.tail());

@@ -69,7 +69,7 @@ impl Bookmark {
     }
 
     /// The history goes on, perhaps by another name: on another timeline. Durable when this returns. `end`: the end of
-    /// the server's WAL, and so an upper bound of what an earlier run has shown of the same timeline.
+    /// the server's WAL, and so an upper bound of the changes that an earlier run has shown of the same timeline.
     pub(crate) fn go_on(
         &self,
         store: &Store,

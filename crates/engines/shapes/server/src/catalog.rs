@@ -1,4 +1,4 @@
-//! The shapes that requests can find, and what new shapes share with them.
+//! The shapes that requests can find, and the values that new shapes share with them.
 //!
 //! Event loops ask the catalog: its locks are held for lookups and copies only.
 

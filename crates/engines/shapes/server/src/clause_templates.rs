@@ -12,7 +12,7 @@ const TEMPLATES_MAX: usize = 256;
 /// Longer clauses are not remembered.
 const TEMPLATE_BYTES_MAX: usize = 4096;
 
-/// What Postgres has agreed to.
+/// The clauses that Postgres has accepted.
 #[derive(Default)]
 pub(crate) struct Templates(Mutex<HashMap<u32, Known>>);
 

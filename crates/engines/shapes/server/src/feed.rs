@@ -86,7 +86,7 @@ impl Feed {
         if wanted && self.graph.is_waiting() { self.graph.pass(Some(xid), lsn) } else { Verdict::default() }
     }
 
-    /// Takes in one message between a transaction's begin and its commit. Returns what it means beyond its rows; `Err`:
+    /// Takes in one message between a transaction's begin and its commit. Returns its effects beyond its rows; `Err`:
     /// relations whose place among partitions must be known before ([`Router::know_ancestors`]).
     pub(crate) fn change(
         &mut self,
@@ -222,7 +222,7 @@ impl Feed {
         self.holding.extend(holding);
     }
 
-    /// The shapes that may show what waited, now that the journal is durable up to there.
+    /// The shapes that can publish waiting entries, now that the journal is durable up to `durable`.
     pub(crate) fn take_durable(&mut self, durable: Lsn) -> Vec<Arc<Shape>> {
         let ready = self.holding.extract_if(.., |(_, end)| *end <= durable);
         ready.map(|(shape, _)| shape).collect()
@@ -285,7 +285,8 @@ impl Feed {
         let route_id = self.router.insert_dependent(Arc::clone(shape), table);
         let node = node(route_id, (*snapshot).clone());
         let projection = node.projection.clone();
-        // Rows and changes that come from here on are ordered by the shape, and it drops what its snapshot has.
+        // Rows and changes that come from here on are ordered by the shape, and it drops the changes that its snapshot
+        // has.
         let mut state = shape.lock();
         state.route_id = Some(route_id);
         state.snapshot_taken(snapshot, chunk_bytes);

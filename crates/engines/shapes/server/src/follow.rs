@@ -56,7 +56,7 @@ pub(crate) fn run(server: &Arc<ShapesServer>) {
     }
 }
 
-/// Waits without a connection until somebody needs the database, or changes have gathered for long.
+/// Waits without a connection until a shape or request needs the database, or changes have gathered for long.
 fn sleep(server: &ShapesServer) {
     server.source.set_health(Health::Asleep);
     tracing::info!(

@@ -130,7 +130,7 @@ fn fill(server: &ShapesServer, numbers: Range<u64>) {
     settle(server, numbers.end);
 }
 
-/// In a process of its own: opens a unit again, and says what that took.
+/// In a process of its own: opens a unit again, and prints the time and memory.
 #[test]
 #[ignore = "a part of others"]
 fn opened_again() {
@@ -188,7 +188,7 @@ fn apart(part: &str, folder: &Path, count: u64) -> std::collections::HashMap<Str
     let part = format!("footprint::{part}");
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", &part, "--ignored", "--nocapture"]);
-    // Whatever is free goes back to the system at once: it is not what shapes need.
+    // Free memory goes back to the system at once: it is not memory of shapes.
     let command = command.env("FOOTPRINT_FOLDER", folder).env("SHAPES", count.to_string());
     let out = command.env("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0").output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -210,7 +210,7 @@ fn a_registered_shape_costs_at_most_700_bytes() {
     apart("made", few.path(), some);
     let made = apart("made", many.path(), count);
     assert!(made["each"] <= EACH_MAX, "{made:?}");
-    // Without what every server has.
+    // Without the memory of a server without shapes.
     let [few, many] = [few, many].map(|folder| apart("opened_again", folder.path(), 0));
     let each = (many["bytes"] - few["bytes"]) / (many["shapes"] - few["shapes"]);
     assert_eq!((few["shapes"], many["shapes"]), (some as usize, count as usize));

@@ -125,9 +125,9 @@ fn publish_parts(server: &ShapesServer, session: &mut Session, table: &Table) ->
 }
 
 impl ShapesServer {
-    /// Takes note of the publication's version, as it was found just now. When the version is not the one known,
-    /// somebody has changed what the publication publishes. Changes may then be missing from the stream, also if
-    /// everything was set back since: all shapes are dropped. While there is no publication (`version` is empty) the
+    /// Takes note of the publication's version, as it was found just now. When the version is not the known one, the
+    /// publication was changed by another client of Postgres. Changes may then be missing from the stream, also if the
+    /// publication was set back since: all shapes are dropped. While there is no publication (`version` is empty) the
     /// known version stays, so that the next publication is found to be another one.
     pub(crate) fn publication_is(&self, version: &str) -> Result<(), StoreError> {
         let known = self.source.bookmark.publication();

@@ -149,7 +149,7 @@ impl MoveInFetcher {
         }
     }
 
-    /// Begins what can be begun.
+    /// Starts the fetches that can run now.
     pub(crate) fn start(self: &Arc<Self>) {
         let now = self.lifetime.clock.now();
         let pool = self.pool.lock();
@@ -184,7 +184,7 @@ impl MoveInFetcher {
         self.arrivals.lock().extend(arrivals);
     }
 
-    /// An attempt is over; what it left is asked for again, unless it has waited for too long.
+    /// An attempt is over: the requests that it left are tried again, unless they have waited for too long.
     fn ended(self: &Arc<Self>, table: u32, left: Vec<Waiting>) {
         let now = self.lifetime.clock.now();
         let failed = !left.is_empty();

@@ -1,7 +1,7 @@
 //! The content of an answer: rows of the snapshot, or changes after a position, in the form in which they are sent.
 //!
-//! Entries of a shape are often neighbours in the change log, or nearly so: they are read in one go, and what lies
-//! between them is left out. Changes that were put together once are kept for a while in the change cache, for other
+//! Entries of a shape are often neighbours in the change log, or nearly so: they are read in one go, and the bytes
+//! between them are left out. Changes that were put together once are kept for a while in the change cache, for other
 //! requests for the same.
 
 use crate::change_cache::{ChangeCache, Key};
@@ -114,7 +114,7 @@ impl Reading {
         Self { shape, range, steps: Steps::default() }
     }
 
-    /// See [`try_read`] for what it gives. A step blocks for a local device alone.
+    /// See [`try_read`] for the result. A step blocks for a local device alone.
     pub(crate) fn step(&mut self, from: Sources<'_>) -> Step<Result<Vec<Bytes>, ReadError>> {
         let read = from.read(self.shape, &self.range, &mut Blocking::Steps(&mut self.steps));
         match (read, self.steps.wants.take()) {
@@ -276,7 +276,7 @@ struct Picked<'a> {
 }
 
 impl Picked<'_> {
-    /// Appends what a part has of the entries; `at` is its place in the change log.
+    /// Appends the entries' bytes of a part; `at` is its place in the change log.
     fn take(&mut self, at: u64, part: &[u8]) {
         let part_end = at + part.len() as u64;
         while let Some(entry) = self.entries[..self.upto].get(self.next) {

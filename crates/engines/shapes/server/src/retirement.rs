@@ -137,7 +137,7 @@ impl Retirement {
     }
 
     /// Deletes the logs of a shape as soon as there is space for that. A shape that is forgotten but not deleted would
-    /// come back at the next start, without what happened since.
+    /// come back at the next start, without the changes since.
     fn delete_later(&self, retired: &Retired) -> Lsn {
         loop {
             if !self.lifetime.stopping() {

@@ -20,7 +20,7 @@ type Cells<'a> = Vec<Option<&'a [u8]>>;
 /// An effect of a change beyond its rows: shapes to drop, or a table to describe again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Invalidation {
-    /// The table is not what its shapes were made for, or its rows are all gone: they must be fetched again.
+    /// The table is not the one that its shapes were made for, or its rows are all gone: they must be fetched again.
     Table { oid: u32, why: &'static str },
     /// A column that was never null is: the table as it must be now. Its rows look as before, so its shapes go on.
     Nullable(Arc<Table>),
@@ -69,8 +69,8 @@ impl Route {
     }
 }
 
-/// A table as the stream describes it, and whose changes its changes are: its own, and those of what it is a partition
-/// of.
+/// A table as the stream describes it, and whose changes its changes are: its own, and those of the tables that it is a
+/// partition of.
 struct Relation {
     name: TableName,
     columns: Vec<(String, u32)>,
@@ -213,7 +213,7 @@ impl Router {
         self.registrations.get(route_id as usize)?.as_ref().map(|registration| &registration.shape)
     }
 
-    /// By what changes of a table would find a predicate, among those that it has.
+    /// The lookup by which changes of a table would find a predicate, among those of the table.
     pub(crate) fn explain(&self, table: u32, predicate: &Predicate) -> Explanation {
         match self.routes.get(&table) {
             Some(route) => route.matcher.explain(predicate),

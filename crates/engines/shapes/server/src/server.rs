@@ -5,7 +5,7 @@
 //! | [`Lifetime`] | the clock, the stop, the counters |
 //! | [`SharedFeed`] | the state that the change path decides with |
 //! | [`Watermarks`] | how far changes have come |
-//! | [`Catalog`] | the shapes that requests find, and what new shapes share with them |
+//! | [`Catalog`] | the shapes that requests find, and the values that new shapes share with them |
 //! | [`ChangeStore`] | the kernel unit, and the copies of changes in memory |
 //! | [`Source`] | the database: its connections, its bookmark, the known tables |
 //! | [`MoveInFetcher`] | rows of subqueries that are being fetched |

@@ -26,7 +26,7 @@ pub(crate) enum Phase {
     Preparing,
     /// Rows are being copied; changes are recorded.
     Snapshotting,
-    /// Everything is there.
+    /// All rows are there.
     Live,
     Failed(Arc<Failure>),
     /// Clients must refetch.
@@ -39,7 +39,7 @@ const UNKNOWN: u32 = u32::MAX;
 /// need are in a part of their own.
 pub(crate) struct State {
     pub(crate) phase: Phase,
-    /// The log of its snapshot in the kernel unit, once it is there.
+    /// The log of its snapshot in the kernel unit, once it is made.
     pub(crate) log: Option<LogId>,
     /// Its place in the router, while it has one.
     pub(crate) route_id: Option<u32>,
@@ -54,7 +54,7 @@ pub(crate) struct State {
     pub(crate) chunks: Chunks,
     /// Bases after the snapshot, of a shape that has any.
     pub(crate) bases: Option<Box<Bases>>,
-    /// Somebody began with the newest base.
+    /// A client began with the newest base.
     pub(crate) joined: bool,
     passing: Option<Box<Passing>>,
 }
@@ -263,7 +263,7 @@ impl State {
         }
     }
 
-    /// Shows what may be shown; whether something is still held.
+    /// Publishes the entries that can be. Returns whether others still wait.
     pub(crate) fn release(&mut self, durable: Lsn, chunk_bytes: u64) -> bool {
         let Some(mut pending_entries) = self.passing.as_mut().and_then(|passing| passing.pending_entries.take()) else {
             return false;
@@ -370,7 +370,7 @@ impl State {
         Some(Rows { log: self.log, chunks, snapshot, end: ShapeOffset::SNAPSHOT_END })
     }
 
-    /// The snapshot was taken: what it contains is not applied.
+    /// The snapshot was taken: the transactions that it contains are not applied.
     pub(crate) fn snapshot_taken(&mut self, snapshot: Arc<PgSnapshot>, chunk_bytes: u64) {
         self.snapshot = Some(snapshot);
         self.contained = true;
@@ -466,7 +466,7 @@ impl Shape {
         self.handle_of(self.lock().newest())
     }
 
-    /// It is there for others, and no client sees it.
+    /// It exists for other shapes, and no client sees it.
     pub(crate) fn is_inner(&self) -> bool {
         self.family.log == LogMode::Inner
     }
@@ -501,7 +501,7 @@ impl Shape {
         state.pass();
     }
 
-    /// Somebody asked for it.
+    /// Notes a request for it.
     pub(crate) fn used(&self, now_ms: u64) {
         self.used_ms.store(now_ms, Ordering::Relaxed);
     }
@@ -510,8 +510,7 @@ impl Shape {
         self.used_ms.load(Ordering::Relaxed)
     }
 
-    /// When somebody asked for it last as far as is known: no start remembers it, but the name says when the shape was
-    /// made.
+    /// The time of the last known request: a restart forgets it, but the name has the time at which the shape was made.
     pub(crate) fn wanted_ms(&self) -> u64 {
         self.used_ms().max(self.handle.micros / 1000)
     }

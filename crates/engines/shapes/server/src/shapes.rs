@@ -95,7 +95,7 @@ pub struct Shapes {
 }
 
 impl Shapes {
-    /// Brings back what the unit has, and begins to follow the database.
+    /// Restores the shapes of the unit, and begins to follow the database.
     pub fn open(logs: Arc<Logs<LogState>>, config: ShapesConfig) -> Result<Self, OpenError> {
         let store = Store::open(logs)?;
         let server = Arc::new(ShapesServer::new(config, store, Arc::new(SystemClock)));

@@ -18,7 +18,7 @@ use sqlite::Sqlite;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Chunks of 64 KiB: a run of ten is what a client asks for that was away for a while.
+/// Chunks of 64 KiB: a client that was away for a while reads a run of ten.
 const CHUNK_BYTES: u64 = 64 << 10;
 const CHUNKS: [usize; 2] = [5, 10];
 /// Readers at once, and how often they read.
@@ -175,7 +175,7 @@ fn storage_cost() {
     all_reads::<Files>();
 }
 
-/// The same, so small that it is no measurement: that all keepers give what they were given.
+/// The same, so small that it is no measurement: it checks that all keepers return the changes that they were given.
 #[test]
 fn every_keeper_gives_what_it_was_given() {
     fn small<K: Keeper>() {

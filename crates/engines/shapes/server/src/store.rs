@@ -1,4 +1,4 @@
-//! The shapes' kernel unit: which logs there are, and what one frame of each kind holds.
+//! The shapes' kernel unit: its logs, and the content of each kind of frame.
 
 use crate::format::note::{LogState, ShapeNote, SourceNote, Stored, StoredBase};
 use crate::format::references::References;
@@ -106,7 +106,7 @@ pub(crate) struct Store {
     changes: LogId,
     references: LogId,
     source: Mutex<Option<LogId>>,
-    /// Sees each step of what must survive a crash between any two.
+    /// Observes each step of an operation that must survive a crash between any two steps.
     #[cfg(test)]
     pub(crate) on_write: Mutex<Option<OnWrite>>,
 }

@@ -90,7 +90,7 @@ impl Compactor {
         }
     }
 
-    /// Notes what should be done for a shape; what it holds of the change log.
+    /// Notes the merge that a shape needs. Returns the part of the change log that it holds.
     pub(crate) fn consider(
         &self,
         shape: &Arc<Shape>,
@@ -192,7 +192,7 @@ fn show_all(compactor: &Compactor, made: &mut Vec<Made>) {
     let Some(durable) = made.iter().map(|made| made.durable).max() else { return };
     match compactor.changes.store.wait(durable) {
         Ok(()) => made.drain(..).for_each(|made| make::show(compactor, made)),
-        // The journal is at its end; the next start sees what there is.
+        // The journal has failed; the next start reads the stored state.
         Err(error) => {
             tracing::error!(%error, "new bases cannot be made durable");
             made.clear();

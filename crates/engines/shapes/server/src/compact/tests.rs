@@ -1,5 +1,5 @@
-//! A shape on a kernel unit in a folder, and clients of it that began at different times. Whatever is merged, given up
-//! and crashed between, each has the rows, or is told to begin again.
+//! A shape on a kernel unit in a folder, and clients of it that began at different times. After any sequence of merges,
+//! removals and crashes each client has the rows, or is told to begin again.
 
 use super::make::{delta_max, make, show};
 use super::pace::Pace;
@@ -164,7 +164,7 @@ impl World {
         Arc::clone(self.server.catalog.registry.read().by_handle(HANDLE).expect("the shape is there"))
     }
 
-    /// A transaction that makes these rows what they are said to be.
+    /// A transaction that sets these rows to the given values.
     fn apply(&mut self, changes: &[(Cells, bool)]) {
         self.lsn += 10;
         let mut transaction = Transaction::new(self.lsn as u32, self.lsn, 1000);
@@ -331,7 +331,7 @@ enum Step {
     Restart,
     /// A client begins, and reads so many answers for now.
     Begin(usize),
-    /// One that is there reads so many answers.
+    /// A present client reads so many answers.
     Go(usize, usize),
 }
 

@@ -233,7 +233,7 @@ impl ShapeNote {
 /// The attachment of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogState {
-    /// Whatever the content or the last note says.
+    /// For any content and any last note.
     Plain(Vec<u8>),
     Shape(Box<Stored>),
     Base(Box<StoredBase>),

@@ -91,7 +91,7 @@ impl ShapesServer {
 
     fn wait_until(&self, until: Instant) -> Result<(), Failure> {
         if self.lifetime.stopping() || self.lifetime.clock.now() > until {
-            let why = "changes of Postgres that the rows of a subquery depend on are still on their way";
+            let why = "Postgres has not sent all changes yet that the rows of a subquery depend on";
             return Err(Failure::unavailable("snapshot_error", why, 5));
         }
         no_wait::assert_may_wait();

@@ -286,7 +286,7 @@ struct Rows<'a> {
     buffered: usize,
     /// Bytes that were written since the disk was given something to do.
     unsynced: usize,
-    /// Ends of what the disk was given.
+    /// Ends of the frames that were written.
     marks: VecDeque<Lsn>,
     failed: Option<Failure>,
 }
@@ -374,7 +374,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// Writes a target's block and what it has in common with others. `last`: no more will come.
+    /// Writes a target's block and the rows that it has in common with others. `last`: no more will come.
     fn write(&mut self, at: usize, common: &[Common<'_>], last: bool) -> Result<Lsn, Failure> {
         let Some(snapshot) = &self.snapshot else { return Err(stopped()) };
         let room = BUFFERED_MAX / self.targets.len().max(1);

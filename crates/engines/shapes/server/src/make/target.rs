@@ -184,7 +184,7 @@ impl Target {
         context.lifetime.counters.rows_copied.fetch_add(count, Ordering::Relaxed);
         self.written += bytes;
         if self.dropped {
-            // It may have been dropped before it held what it has in common with others.
+            // The shape may have been dropped before it held the rows that it has in common with others.
             context.changes.delete_logs(self.filling.shape.number, Vec::new()).map_err(cannot_store)?;
             return Ok(Lsn::ZERO);
         }

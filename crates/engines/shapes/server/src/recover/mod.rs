@@ -37,7 +37,7 @@ impl ShapesServer {
         let found = self.changes.store.found()?;
         let tables: HashMap<u32, Arc<Table>> =
             found.tables.into_iter().map(|table| (table.oid, Arc::new(table))).collect();
-        // Those with subqueries get their place when it is known what all of them have.
+        // Shapes with subqueries are registered once the rows of all of them are known.
         let mut dependents: Vec<Arc<Shape>> = Vec::new();
         let mut waiting: HashMap<u64, i64> = HashMap::new();
         let mut bases: HashMap<u64, Vec<KeptBase>> = HashMap::new();
@@ -143,7 +143,7 @@ impl ShapesServer {
                 _ => false,
             };
             if !back {
-                tracing::info!(table = %table.name, "a shape with subqueries is dropped: rows were on their way to it");
+                tracing::info!(table = %table.name, "a shape with subqueries is dropped: its move-in was pending when the server ended");
                 self.retirement.drop_shape(shape);
             }
         }
@@ -187,12 +187,12 @@ impl ShapesServer {
     }
 }
 
-/// Shapes that are read together: a message for each would cost more than what it brings.
+/// Shapes that are read together: a message for each would cost more than its content.
 const TOGETHER: usize = 256;
 /// So many of those may wait to be put in.
 const AHEAD: usize = 64;
 
-/// A shape as its log says it is, and what follows from that alone; `None`: it cannot go on.
+/// A shape as its log describes it, and the values that follow from that alone; `None`: it cannot go on.
 type Found = (LogId, Stored, Option<Read>);
 
 struct Read {

@@ -188,7 +188,7 @@ fn subqueries_are_for_tables_that_may_be_read_as_a_whole() {
         assert_eq!(of(inner), Err("where_not_granted"), "{inner}");
     }
     assert_eq!(ask(&rights, "table=tags&where=id IN (SELECT id FROM users)"), Err("where_not_granted"));
-    // The grant's own clause asks what it likes.
+    // The grant's own clause is not restricted.
     let own = grants(&["table=items&where=org IN (SELECT org FROM members WHERE person = $1)&params[1]=7"]);
     assert!(ask(&own, "table=items&where=title='x'").is_ok());
     assert_eq!(ask(&own, "table=items&where=org IN (SELECT org FROM members)"), Err("where_not_granted"));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) enum Kind {
     /// It may have to make a shape: it has no handle, or an unknown one.
     Initial,
-    /// It reads a shape that is there.
+    /// It reads an existing shape.
     Existing,
 }
 
@@ -83,8 +83,8 @@ impl Counter {
 }
 
 impl Permit {
-    /// The shape is there: what follows is only reading, and makes room for the next request that needs a shape made.
-    /// Stays as it is if there are too many readers.
+    /// The shape exists: the request only reads from now on, and makes room for the next one that needs a shape made.
+    /// The permit keeps its kind if there are too many readers.
     pub(crate) fn now_reads(&mut self) {
         if self.kind == Kind::Initial && self.admission.existing.take() {
             self.admission.initial.give();

@@ -18,7 +18,7 @@ struct Inner {
 }
 
 impl InFlightCreate {
-    /// The result, if it is there; else `waker` is woken when it is.
+    /// The result, if the attempt is over; else `waker` is woken when it is.
     pub(crate) fn result(&self, waker: impl FnOnce() -> Waker) -> Option<Result<Arc<Shape>, Failure>> {
         let mut inner = self.0.lock();
         if inner.result.is_none() {

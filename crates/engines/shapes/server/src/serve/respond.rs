@@ -70,7 +70,7 @@ pub(crate) struct Page<'a> {
     pub(crate) has_data: bool,
 }
 
-/// What `/v1/health` says.
+/// The state that `/v1/health` reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Health {
     Active,
@@ -169,8 +169,8 @@ impl Responder {
             response = response.header("electric-cursor", number(self.cursor(cursor, moment)));
         }
         let mut tag = page.tag();
-        // Nothing, told again later, is another nothing; but what follows a position of the log is the same for all
-        // clients.
+        // An answer without messages has a tag of its own each time; messages after a position of the log are the same
+        // for all clients.
         let fleeting = page.asked == From::Now || matches!(page.mode, Mode::LongPoll { .. } | Mode::Events { .. });
         if !page.has_data && fleeting {
             let _ = write!(tag, ":{}", moment.unique);

@@ -1,4 +1,4 @@
-//! A Postgres in memory: rows with transactions, a log of what they wrote, a catalog, a publication and slots. It may
+//! A Postgres in memory: rows with transactions, a log of their writes, a catalog, a publication and slots. It may
 //! crash, be promoted, be set back to an earlier state, or be replaced.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -690,7 +690,7 @@ fn commit(stream: &mut Stream, cluster: &Cluster, done: &Committed) {
     );
 }
 
-/// Sends what a transaction in progress has changed since the last block.
+/// Sends the changes of a transaction in progress since the last block.
 fn block(stream: &mut Stream, cluster: &Cluster, xid: u64, all: &[Logged]) {
     let mut block = stream.blocks.remove(&xid).unwrap_or_default();
     let new = &all[block.sent.min(all.len())..];

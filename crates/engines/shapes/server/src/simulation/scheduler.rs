@@ -1,8 +1,8 @@
 //! Threads that run one at a time, in an order that a seed decides, on a clock that stands still while any of them has
 //! something to do.
 //!
-//! A thread gives way where it would wait: when it sleeps, and when it asks Postgres. Whatever it holds then, others
-//! find it held; one that waits for something else than the scheduler stops the history, which is told.
+//! A thread gives way where it would wait: when it sleeps, and when it asks Postgres. Locks that it holds then stay
+//! held for others. A thread that waits outside of the scheduler stops the history, which is reported.
 
 use parking_lot::Mutex;
 use std::cell::RefCell;
@@ -92,7 +92,7 @@ impl Scheduler {
         self.state.lock().now
     }
 
-    /// Says what happens, when one history is replayed.
+    /// Prints an event, when one history is replayed.
     pub(super) fn say(&self, what: impl FnOnce() -> String) {
         if self.is_replayed {
             eprintln!("{:>12.6} {:>6} {}", self.now().as_secs_f64(), self.name(), what());
@@ -178,7 +178,7 @@ impl Scheduler {
         state.tasks.iter_mut().filter(|task| task.name == name).for_each(|task| task.ready_at = task.ready_at.min(now));
     }
 
-    /// Whether a task of that name is there.
+    /// Whether a task of that name exists.
     pub(super) fn is_running(&self, name: &str) -> bool {
         let state = self.state.lock();
         state.tasks.iter().any(|task| task.name == name && !task.ended && task.life == state.life)

@@ -168,7 +168,7 @@ pub(super) struct World {
     disturbed: bool,
     /// One of so many commits is shown to snapshots late.
     late_one_in: u64,
-    /// The tables' owners alter them, and somebody changes the publication.
+    /// The tables' owners alter them, and an operator changes the publication.
     alters: bool,
     /// Postgres fails, and so does our process.
     fails: bool,
@@ -491,7 +491,7 @@ impl World {
         self.scheduler.wake(FOLLOWS);
     }
 
-    /// Somebody locks a table for long, or lets go of it.
+    /// A session locks a table for long, or releases it.
     fn lock(&mut self) {
         let table = self.upto(3) as usize;
         let mut cluster = self.postgres.cluster.lock();
@@ -535,7 +535,7 @@ impl World {
         match how {
             0 => cluster.files.recreate(table),
             1 => cluster.files.rewrite(table),
-            // Somebody takes the table out of the publication, and it comes back.
+            // An operator takes the table out of the publication, and it comes back.
             _ => cluster.files.unpublish(table),
         }
     }
@@ -651,7 +651,7 @@ impl World {
     }
 
     /// Whether the process has noticed that the storage was set back. A kill before that is left out: if the copy is
-    /// younger than the last note of what clients were shown, nothing tells it from the history that they know.
+    /// younger than the last note of the LSN that clients have seen, it cannot be told from the history that they know.
     fn is_set_back_noticed(&self) -> bool {
         self.set_back_to.is_none_or(|history| self.postgres.cluster.lock().followed >= history)
     }
@@ -690,7 +690,7 @@ impl World {
         self.clients = clients;
     }
 
-    /// A client that has everything there is has what its definition selects.
+    /// A client that is up to date has the rows that its definition selects.
     fn compare(&mut self, client: &Client, told: u64, processed: u64) {
         let cluster = self.postgres.cluster.lock();
         let files = &cluster.files;
@@ -815,7 +815,7 @@ impl World {
         self.rest();
     }
 
-    /// Everything comes to rest; then every shape is what SELECT says.
+    /// Lets all work finish; then every shape has the rows that SELECT returns.
     fn rest(&mut self) {
         self.scheduler.say(|| "rest".into());
         self.tally.rests += 1;

@@ -44,7 +44,7 @@ impl<const SETTLED: bool, const KEPT: bool> Keeper for Ours<SETTLED, KEPT> {
     fn open(shapes: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(Store::open(unit::open(folder.path())).unwrap());
-        // RecentWindow content is what settled reads are not about.
+        // Settled reads do not measure the content of the recent window.
         let recent_window = Arc::new(RecentWindow::new(if SETTLED { 1 } else { HOT_BYTES }));
         let shapes = vec![Entries::default(); shapes as usize];
         Self {

@@ -47,7 +47,7 @@ struct Asked {
     users: HashMap<u64, BTreeSet<u64>>,
 }
 
-/// Where a node is filed: what takes it out again.
+/// Where a node is filed: the key that takes it out again.
 #[derive(PartialEq)]
 enum Filed {
     Row(Filing),
@@ -60,7 +60,7 @@ enum Access<'a> {
     Value(&'a Membership, u64),
 }
 
-/// By what changes find a condition, for people.
+/// The lookups by which changes find a condition, as text for people.
 pub(crate) struct Found {
     pub(crate) keys: Vec<String>,
     /// Of the alternatives that nothing leads to.
@@ -186,7 +186,7 @@ impl Finder {
                 Position::In(_) => None,
             }
         });
-        // If nothing tells them apart yet, by value: subqueries are what such shapes differ in.
+        // If nothing tells them apart yet, by value: such shapes differ in their subqueries.
         ways.min_by_key(|(cost, way)| (*cost, matches!(way, Access::Row(_)))).map(|(_, way)| way)
     }
 
@@ -238,7 +238,7 @@ impl Finder {
     }
 }
 
-/// By what changes of its table would find a condition, were it alone.
+/// The lookup by which changes of its table would find a condition, if it were the only one.
 pub(crate) fn explain(condition: &Condition) -> Found {
     let rows: Index<u64> = Index::new();
     let (mut keys, mut because) = (Vec::new(), Vec::new());

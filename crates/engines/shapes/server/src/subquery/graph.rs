@@ -156,7 +156,7 @@ impl Graph {
         Some((number, self.nodes.get(&number)?))
     }
 
-    /// Whether all of these inner shapes are there.
+    /// Whether all of these inner shapes exist.
     pub(crate) fn has(&self, sets: &[Option<u64>]) -> bool {
         sets.iter().flatten().all(|number| self.nodes.contains_key(number))
     }

@@ -1,4 +1,4 @@
-//! The rows of an inner shape, and what becomes of them.
+//! The rows of an inner shape, and their changes.
 
 use super::node::Node;
 use super::pending::Pending;
@@ -22,7 +22,7 @@ pub(super) struct Inner {
     pub(super) query: Arc<Query>,
     /// By their keys. A table without a primary key may have the same row several times.
     rows: HashMap<RowKey, (Cells, u32)>,
-    /// Rows by what they ask of the sets below, with the position.
+    /// Rows by the values that they ask of the sets below, with the position.
     asking: HashMap<(usize, Box<[u8]>), HashSet<RowKey>>,
     /// Places of the columns of the table's key.
     key: Vec<usize>,

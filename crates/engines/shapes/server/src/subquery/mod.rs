@@ -5,8 +5,8 @@
 //! query. When a transaction changes a set, the rows of the *outer* shapes that ask for its values come or go without
 //! having been written:
 //!
-//! - values that make rows go are told to clients as a pattern (`move-out`): each row carries a hash of what it asked
-//!   for (its *tags*), so the server need not know the rows;
+//! - values that make rows go are sent to clients as a pattern (`move-out`): each row carries a hash of the values that
+//!   it asked for (its *tags*), so the server need not know the rows;
 //! - rows that come must be fetched from Postgres (`move-in`), which shows them as of a later moment, a snapshot Q.
 //!   Until the stream has brought every transaction that Q contains (the *boundary*) the shape goes on as if the values
 //!   were not there; then come the fetched rows, then everything after. If the rows are late, changes after the

@@ -29,7 +29,7 @@ pub(super) struct Pending {
     pub(super) keys: Vec<(usize, Key)>,
     /// For values that count as before until the boundary: whether they are in the set.
     pub(super) before: Overlay,
-    /// For values that changed again between the boundary and now: what they were at the boundary.
+    /// For values that changed again between the boundary and now: their state at the boundary.
     pub(super) boundary: Overlay,
     /// How far asking for the rows has come.
     pub(super) asked: Asked,
@@ -55,7 +55,7 @@ pub(super) enum Asked {
     Begun,
 }
 
-/// Whether values are in a position's set, where that is not what the set says.
+/// Whether values are in a position's set, for values for which the set itself answers otherwise.
 #[derive(Default, Debug)]
 pub(super) struct Overlay(HashMap<(usize, Box<[u8]>), bool>);
 

@@ -169,7 +169,7 @@ impl Graph {
         moves
     }
 
-    /// The same for a node whose first rows are still being read: its log has what changes, its values get it when the
+    /// The same for a node whose first rows are still being read: its log gets the changes now, its values when the
     /// rows are here.
     fn act_while_loading(&self, node: &mut Node, moved: Moved, at: At, out: &mut Transaction) -> Result<(), Ended> {
         if !moved.moves.is_empty() {

@@ -59,7 +59,7 @@ impl Written {
     }
 }
 
-/// A client that has everything, and what it began with.
+/// A client that has every message, and its state at the beginning.
 struct Follower {
     shape: Arc<Shape>,
     table: usize,
@@ -86,8 +86,8 @@ struct World {
     past: Vec<(u64, Rows)>,
     /// Everything that commits at or before this LSN was applied.
     processed: u64,
-    /// The end of the journal, and what waits for the disk to be there; with `slow_disk` it gets there when it is told
-    /// to.
+    /// The end of the journal; shapes whose entries wait until the disk is there. With `slow_disk` the test moves the
+    /// disk on.
     written: u64,
     holding: Vec<Arc<Shape>>,
     slow_disk: bool,
@@ -251,7 +251,7 @@ impl World {
         self.rows[*table].iter().filter(|(_, row)| holds(row)).map(|(key, _)| *key).collect()
     }
 
-    // ---- what happens
+    // ---- events
 
     /// Postgres commits; the stream has it.
     fn commit(&mut self, writes: Vec<Write>) {
@@ -269,7 +269,7 @@ impl World {
         self.stream.push_back(Written { xid, lsn, writes });
     }
 
-    /// The same, but no snapshot shows it before [`World::show`]; what follows touches other rows.
+    /// The same, but no snapshot shows it before [`World::show`]; later transactions touch other rows.
     fn commit_hidden(&mut self, writes: Vec<Write>) {
         assert!(self.hidden.is_none());
         self.commit(writes);

@@ -37,7 +37,7 @@ impl Waiting {
         &self.held
     }
 
-    /// A node waits for rows: the number of what it waits for.
+    /// A node waits for rows. Returns the number of the pending.
     pub(super) fn begin(&mut self, node: &Node) -> u64 {
         self.numbers.insert(node.shape.number);
         self.last_pending += 1;
@@ -50,7 +50,7 @@ impl Waiting {
         self.held.remove(&node.route_id);
     }
 
-    /// Notes how a node stands after something happened to what it waits for.
+    /// Updates the state of a node after a change of its pendings.
     fn note(&mut self, node: &Node) {
         let number = node.shape.number;
         let first = node.pendings.front();
@@ -226,8 +226,7 @@ impl Graph {
         below.into_iter().for_each(|set| self.missing_below(set, lsn, until));
     }
 
-    /// Rows of a shape, and what they do to others, are in the shapes or held by them: from now on they are not
-    /// awaited.
+    /// Rows of a shape, and their effects on others, are in the shapes or held by them: no node waits for them now.
     pub(crate) fn published(&self, shape: u64) {
         self.uncap(shape);
     }
@@ -249,7 +248,7 @@ impl Graph {
         node.inner.iter().flat_map(|inner| &inner.users).for_each(|user| self.uncap(*user));
     }
 
-    /// Before which position everything is there; `None`: it is all there.
+    /// The position before which a node is complete; `None`: it is complete.
     fn complete(&self, node: &Node) -> Option<u64> {
         let own = node.pendings.iter().map(|pending| pending.lsn.saturating_sub(1));
         let below = node.sets.iter().flatten().filter_map(|set| self.complete(self.nodes.get(set)?));

@@ -29,7 +29,7 @@ use thalweg_shapes_source::error::SourceError;
 use thalweg_shapes_source::session::Session;
 use thalweg_shapes_source::snapshot::{Taken, copy};
 
-/// How long a query may take, and one under a token: what that asks for is of a stranger's making.
+/// How long a query may take, and one under a token, whose predicate is not from a trusted client.
 const QUERY_MAX: Duration = Duration::from_secs(60);
 const QUERY_BY_TOKEN_MAX: Duration = Duration::from_secs(5);
 /// A body is counted again when it has grown by this.
@@ -48,7 +48,7 @@ pub(crate) struct Owned {
     rights: Rights,
 }
 
-/// By what right a subset is asked for.
+/// The right under which a subset is requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rights {
     pub(crate) by_token: bool,
