@@ -143,7 +143,7 @@ impl ShapesServer {
                 _ => false,
             };
             if !back {
-                tracing::info!(table = %table.name, "a shape with subqueries is dropped: its move-in was pending when the server ended");
+                tracing::info!(table = %table.name, "a shape with subqueries is dropped: its move-in was pending, or it cannot be restored");
                 self.retirement.drop_shape(shape);
             }
         }
