@@ -51,7 +51,7 @@ impl Acknowledge {
         !self.waiting.is_empty() || self.noting.is_some()
     }
 
-    /// The position that Postgres may be told: everything before it is durable, and so is the note of it.
+    /// The position that Postgres may be told: all changes before it are durable, and so is the note of it.
     pub(crate) fn confirmed(&mut self, server: &ShapesServer) -> u64 {
         let ShapesServer { lifetime, feed, changes, source, watermarks, .. } = server;
         let (store, clock) = (&changes.store, &*lifetime.clock);

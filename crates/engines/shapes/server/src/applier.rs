@@ -237,7 +237,7 @@ impl Applier {
         self.server.feed.lock().moved_in(number, holding);
         self.server.watermarks.set_published(self.log.tail());
         self.server.fetcher.want(&verdict.ask);
-        // If nothing happens in the database, no later message says how far it is.
+        // While the database is idle, no later message gives its position.
         self.pass(self.reached);
         Ok(())
     }

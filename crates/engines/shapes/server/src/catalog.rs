@@ -63,8 +63,7 @@ impl Catalog {
         }
     }
 
-    /// Another history begins, in which snapshots and oids mean something else. The shapes themselves are dropped
-    /// before.
+    /// Another history begins, in which snapshots and oids have other meanings. The caller has dropped the shapes.
     pub(crate) fn forget_source(&self) {
         *self.last_snapshot.lock() = None;
         self.redescribed.write().clear();

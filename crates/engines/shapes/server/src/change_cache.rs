@@ -1,6 +1,6 @@
 //! Encoded changes of shapes that were put together lately: a cache of fixed size in memory.
 //!
-//! Changes are kept when they are asked for a second time. Changes never change, so an entry is right for as long as
+//! Changes are kept when they are requested a second time. Changes never change, so an entry is right for as long as
 //! its shape lives, and every reader has seen the shape before.
 
 use bytes::Bytes;
@@ -61,7 +61,7 @@ impl ChangeCache {
         self.cache.lock().get(key).cloned()
     }
 
-    /// Keeps changes that were asked for before.
+    /// Keeps changes that were requested before.
     pub(crate) fn note(&self, key: Key, bytes: Bytes) -> Bytes {
         if (BYTES_MIN..=self.bytes_max).contains(&bytes.len()) && self.asked_before(&key) {
             self.cache.lock().insert(key, bytes.clone());

@@ -79,7 +79,7 @@ fn server(folder: &Path) -> Arc<ShapesServer> {
     Arc::new(ShapesServer::new(config(), Store::open(unit::open(folder)).unwrap(), Arc::new(SystemClock)))
 }
 
-/// Waits until everything is durable, and settles it.
+/// Waits until all logs are durable, and settles them.
 fn settle(server: &ShapesServer, now: u64) {
     let logs = server.changes.store.logs();
     server.changes.store.wait(logs.journal().end()).unwrap();

@@ -70,7 +70,7 @@ impl Lag {
         let mut marks = self.0.lock();
         while marks.open.pop_front_if(|(end, _)| *end <= processed + 1).is_some() {}
         Behind {
-            // Nothing was followed yet: there is nothing to be behind of.
+            // No stream was followed yet: the lag is zero.
             bytes: if processed == 0 { 0 } else { marks.end.saturating_sub(processed + 1) },
             age: marks.open.front().map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(*since)),
             kept_bytes: marks.kept_bytes,

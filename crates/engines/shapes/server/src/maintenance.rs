@@ -15,10 +15,10 @@ use thalweg_shapes_source::publish::PublishError;
 use thalweg_shapes_source::reconcile::reconcile;
 use thalweg_shapes_source::session::Session;
 
-/// How often the catalog is asked: this, and so much longer for each table that it costs next to nothing.
+/// The interval between queries of the catalog; it grows with the number of tables, so that the cost stays small.
 const RECONCILE_EVERY: Duration = Duration::from_secs(2);
 const RECONCILE_EVERY_PER_TABLE: Duration = Duration::from_millis(10);
-/// A table that no shape has asked for in this time leaves the publication.
+/// A table that no shape has needed in this time leaves the publication.
 const UNUSED: Duration = Duration::from_secs(600);
 /// How often the change log is trimmed: this, and so much longer for each shape that it costs little.
 const CUT_EVERY: Duration = Duration::from_secs(1);
@@ -101,7 +101,7 @@ fn reconcile_tables(server: &Arc<ShapesServer>) -> Result<(), SourceError> {
         }
     }
     server.lifetime.counters.compared.fetch_add(1, Ordering::Relaxed);
-    // A table that gets its first shape after this was asked for a moment ago: the publisher keeps it.
+    // A table that gets its first shape after this was requested a moment ago: the publisher keeps it.
     let in_use: HashSet<u32> = server.feed.lock().router.tables().iter().map(|table| table.oid).collect();
     let in_use = |oid: u32| in_use.contains(&oid);
     for table in server.source.publisher.release(&mut session, UNUSED, in_use)? {
@@ -190,7 +190,7 @@ impl ShapesServer {
         }
     }
 
-    /// Drops the shapes that were not asked for longest, if there are more than may be.
+    /// Drops the least recently requested shapes, if there are more than the limit.
     fn evict(&self) {
         let max = self.config.shapes_max;
         let all: Vec<Arc<Shape>> = {

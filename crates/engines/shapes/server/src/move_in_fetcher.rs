@@ -188,7 +188,7 @@ impl MoveInFetcher {
     fn ended(self: &Arc<Self>, table: u32, left: Vec<Waiting>) {
         let now = self.lifetime.clock.now();
         let failed = !left.is_empty();
-        // While nothing comes from Postgres there is nothing to be late for.
+        // While no changes come from Postgres the requests do not age.
         let away = self.source.health() != Health::Active;
         let (mut again, mut over) = (Vec::new(), Vec::new());
         for waiting in left {
@@ -305,7 +305,7 @@ impl MoveInFetcher {
 }
 
 impl Queue {
-    /// The next shapes of one table that may be asked for.
+    /// The next requests of one table that may run.
     fn next(&mut self, now: Instant) -> Option<(u32, Vec<Waiting>)> {
         if self.running >= RUNNING_MAX {
             return None;

@@ -15,7 +15,7 @@ use thalweg_shapes_core::encode::message;
 use thalweg_shapes_core::state::entries::Entry;
 use thalweg_shapes_model::offset::ShapeOffset;
 
-/// Reading over this much that belongs to others costs less than to look something up again.
+/// Reading this many bytes of other shapes costs less than another lookup.
 const GAP_MAX: u64 = 4096;
 /// Answers of less are not counted: bounds on connections are enough for them.
 pub(crate) const UNCOUNTED_MAX: u64 = 4 << 10;
@@ -69,7 +69,7 @@ impl Blocking<'_> {
 /// The chunks that a read in steps has so far. Each step goes over the range from its start, with these chunks.
 #[derive(Default)]
 struct Steps {
-    /// Kept once something had to be waited for: until then no step is taken twice.
+    /// Kept once a step had to wait: until then no step is taken twice.
     have: Vec<(ReadFrom, Chunk)>,
     under_way: Option<(ReadFrom, Box<ChunkRead>)>,
     wants: Option<Ticket<()>>,

@@ -246,7 +246,7 @@ mod tests {
             (None, None)
         );
         assert_eq!(registry.len(), 1);
-        // The next one has its place, and not its words.
+        // The next shape has its place, and another query key.
         registry.insert(shape(3, "c"));
         assert_eq!(number(registry.by_query_key(&query_key("(a)"))), None);
         assert_eq!(registry.shapes.len(), 2);

@@ -259,7 +259,7 @@ impl Router {
     }
 
     fn is_unknown(&self, relation: u32) -> bool {
-        // As long as nothing has changed since the last row, nothing is asked.
+        // While the router has not changed since the last row, no query is needed.
         self.relations.get(&relation).is_some_and(|known| known.version != self.version)
             && !self.ancestors.contains_key(&relation)
             && self.wholes().next().is_some()

@@ -21,7 +21,7 @@ use thalweg_shapes_model::snapshot::PgSnapshot;
 
 #[derive(Debug, Default)]
 pub(crate) enum Phase {
-    /// Nothing is known yet but the definition.
+    /// Only the definition is known yet.
     #[default]
     Preparing,
     /// Rows are being copied; changes are recorded.
@@ -150,7 +150,7 @@ impl State {
         self.passing.get_or_insert_default()
     }
 
-    /// Gives the part back if there is nothing in it.
+    /// Frees the part if it is empty.
     fn pass(&mut self) {
         if self.passing.as_ref().is_some_and(|passing| passing.is_over()) {
             self.passing = None;
@@ -284,7 +284,7 @@ impl State {
         self.passing().pending_entries.get_or_insert_default().lower_cap(lsn);
     }
 
-    /// Nothing after `lsn` is complete; `None`: everything is.
+    /// No change after `lsn` is complete; `None`: all are.
     pub(crate) fn set_cap(&mut self, lsn: Option<u64>) {
         if lsn.is_some() || self.pending_entries().is_some() {
             self.passing().pending_entries.get_or_insert_default().set_cap(lsn);
@@ -381,7 +381,7 @@ impl State {
         self.pass();
     }
 
-    /// The shape begins with nothing, or with changes only: no transaction before `lsn` belongs to it.
+    /// The shape begins without rows, or with changes only: no transaction before `lsn` belongs to it.
     #[must_use]
     pub(crate) fn contained(&self) -> Option<&PgSnapshot> {
         self.snapshot.as_deref().filter(|_| self.contained)
@@ -398,7 +398,7 @@ impl State {
         self.early().into_iter().chain(self.entries.oldest()).chain(self.held()).min()
     }
 
-    /// The position after everything that there is so far.
+    /// The position after the newest entry.
     #[must_use]
     pub(crate) fn tail(&self) -> ShapeOffset {
         if self.entries.is_empty() { self.start() } else { self.entries.tail() }

@@ -66,8 +66,8 @@ impl Source {
         *self.health.lock() = health;
     }
 
-    /// Whether nothing has needed the database for as long as was set. A live request needs it while it waits, a new
-    /// shape while it is made.
+    /// Whether no request or shape has needed the database for the configured time. A live request needs it while it
+    /// waits, a new shape while it is made.
     pub(crate) fn is_idle(&self, lifetime: &Lifetime) -> bool {
         if !self.idle.is_on() {
             return false;
@@ -80,7 +80,7 @@ impl Source {
         self.idle.is_silent(now_ms)
     }
 
-    /// Another history begins, in which oids and positions mean something else.
+    /// Another history begins, in which oids and positions have other meanings.
     pub(crate) fn forget(&self) {
         self.lag.forget();
         self.tables.forget();

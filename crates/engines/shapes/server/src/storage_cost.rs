@@ -4,7 +4,8 @@
 //! `cargo test -p thalweg-shapes --release -- --ignored --nocapture storage_cost`
 //!
 //! An append is a transaction as `applier` puts it away; none waits for the disk, and the time until all are durable is
-//! told beside. A read goes from chunk to chunk as requests do. Every byte that is read is checksummed and compared.
+//! reported separately. A read goes from chunk to chunk as requests do. Every byte that is read is checksummed and
+//! compared.
 
 mod files;
 mod memory;
@@ -47,7 +48,7 @@ trait Keeper {
     fn open(shapes: u32) -> Self;
     /// Puts away a transaction of this many changes.
     fn append(&mut self, lsn: u64, changes: u64);
-    /// Makes everything durable.
+    /// Makes all changes durable.
     fn sync(&mut self);
     fn bytes_on_disk(&self) -> u64;
     /// A reader of the first shape.
@@ -125,7 +126,7 @@ fn reads<K: Keeper>(changes: u64, readers: &[(usize, usize)]) {
     }
 }
 
-/// All readers at once: from when the first begins until the last one has everything.
+/// All readers at once: the time from the first one's begin until the last one has all changes.
 fn read_round<K: Keeper>(keeper: &K, many: usize, chunks: usize, sum: u32) -> Duration {
     let start = Barrier::new(many);
     let mut readers: Vec<K::Reader> = (0..many).map(|_| keeper.reader()).collect();

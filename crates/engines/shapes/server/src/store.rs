@@ -152,7 +152,7 @@ impl Store {
         self.logs.journal().kick();
     }
 
-    /// Waits until everything up to `end` is durable.
+    /// Waits until the journal is durable up to `end`.
     pub(crate) fn wait(&self, end: Lsn) -> Result<(), StoreError> {
         no_wait::assert_may_wait();
         self.logs.journal().kick();

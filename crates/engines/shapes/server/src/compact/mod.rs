@@ -30,7 +30,7 @@ use thalweg_shapes_core::compact::body::BodyError;
 use thalweg_shapes_core::compact::plan::{Facts, Limits, Urgency};
 use thalweg_shapes_model::name::Name;
 
-/// How often it is looked whether there is something to do.
+/// The interval between checks of the queue.
 const TICK: Duration = Duration::from_millis(100);
 /// Bases that wait together until they are durable.
 const TOGETHER: usize = 64;

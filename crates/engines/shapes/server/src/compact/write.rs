@@ -65,7 +65,7 @@ impl<'a> Writer<'a> {
     /// Ends the last chunk and says that this is all: the ends of chunks, and what must be durable.
     pub(crate) fn finish(mut self, snapshot: &PgSnapshot, pace: &mut Pace) -> Result<(Vec<u64>, Lsn), MakeError> {
         self.flush(pace)?;
-        // Without rows there is one empty chunk, so that there is something to show.
+        // A base without rows has one empty chunk, so that it can be published.
         if self.chunks.last().is_none_or(|last| *last < self.written) {
             self.write(Some(&ShapeNote::ChunkEnd(self.written)))?;
             self.chunks.push(self.written);

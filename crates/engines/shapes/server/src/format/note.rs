@@ -68,7 +68,7 @@ pub struct SourceNote {
     /// The xids of the last transactions that were read before, oldest first: snapshots may not show them yet.
     #[serde(default)]
     pub recent: Vec<u32>,
-    /// A clean stop wrote this note: everything that clients were shown is stored. Absent: a start or a run did.
+    /// A clean stop wrote this note: all changes that clients have seen are stored. Absent: a start or a run wrote it.
     #[serde(default)]
     pub clean: bool,
 }

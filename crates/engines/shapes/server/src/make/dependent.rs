@@ -149,7 +149,7 @@ impl ShapesServer {
         }
     }
 
-    /// Makes a shape with subqueries: like any other, but it is told of changes from its snapshot on, and not before.
+    /// Makes a shape with subqueries: like any other, but it gets changes from its snapshot on, and not before.
     pub(crate) fn fill_outer(
         self: &Arc<Self>,
         session: &mut Session,

@@ -119,7 +119,7 @@ impl<'a> Rows<'a> {
 
     fn try_finish(&mut self) -> ControlFlow<()> {
         let end = self.written + self.block.len() as u64;
-        // A shape without rows has one empty chunk, so that there is something to show.
+        // A shape without rows has one empty chunk, so that it can be published.
         let last = (end > self.chunk || self.chunk == 0).then_some(end);
         if let Some(end) = last {
             self.write(Some(&ShapeNote::ChunkEnd(end)))?;

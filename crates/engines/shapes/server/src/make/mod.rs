@@ -113,7 +113,7 @@ impl ShapesServer {
             registry.learn(query_key, &shape);
         }
         if checked.dependence.is_some() {
-            // It is told of changes from its snapshot on.
+            // The shape gets changes from its snapshot on.
             return Ok((Arc::clone(&shape), Some(Filling { shape, checked, mark: 0 })));
         }
         let registered =

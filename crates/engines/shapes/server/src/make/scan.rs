@@ -40,7 +40,7 @@ const BUFFERED_MAX: usize = 8 << 20;
 /// a shape at a time.
 const COMMON_MIN: usize = 4 << 10;
 const COMMON_MAX: usize = 64;
-/// After so many bytes the disk is given something to do; it may be behind by this many times as much.
+/// After so many bytes a sync is started; the disk may be behind by this many times as much.
 const SYNC_BYTES: usize = 2 << 20;
 const SYNCS_BEHIND: usize = 3;
 /// Shapes of one scan, and bytes of their conditions: more than that are several scans, that run at the same time and
@@ -229,7 +229,7 @@ fn wanted(targets: &[Target], selected: Vec<usize>) -> (Vec<usize>, Option<Strin
             }
         }
     }
-    // Nothing, if only changes are wanted.
+    // No rows, if the shapes have changes only.
     (columns, Some(thalweg_filter::any_sql(predicates.iter().map(|predicate| &***predicate))))
 }
 
@@ -284,7 +284,7 @@ struct Rows<'a> {
     snapshot: Option<PgSnapshot>,
     /// Bytes that wait in the targets, about.
     buffered: usize,
-    /// Bytes that were written since the disk was given something to do.
+    /// Bytes that were written since the last sync was started.
     unsynced: usize,
     /// Ends of the frames that were written.
     marks: VecDeque<Lsn>,

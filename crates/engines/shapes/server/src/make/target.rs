@@ -32,7 +32,7 @@ impl<'a> Common<'a> {
 /// is written nothing of the shape is stored, and the scan can restart.
 pub(super) struct Target {
     pub(super) filling: Filling,
-    /// Once something was written.
+    /// The log, once rows were written.
     log: Option<LogId>,
     block: Vec<u8>,
     lengths: Lengths,
@@ -267,7 +267,7 @@ impl Target {
         }
     }
 
-    /// Everything is durable: shows it.
+    /// All rows are durable: publishes the shape.
     pub(super) fn finished(&mut self) {
         let ends: Vec<u64> = self.hidden.drain(..).map(|(_, end)| end).collect();
         self.filling.shape.change(|state| {

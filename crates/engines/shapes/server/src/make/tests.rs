@@ -279,7 +279,7 @@ fn many_rows_are_shown_in_chunks_and_only_changes_in_none() {
         }
         let kept = world.kept();
         assert!(kept.iter().all(|(_, kept)| kept.complete));
-        // Postgres is not asked for the same again.
+        // Postgres does not get the same query again.
         let known = world.begin(&definition("id > 900")).unwrap();
         assert!(known.1.is_none() && known.0.number == shapes[0].number);
     });

@@ -19,7 +19,7 @@ use thalweg_shapes_model::predicate;
 use thalweg_shapes_model::row::Cells;
 use thalweg_shapes_model::table::Table;
 
-/// Everything that a start needs to know to bring shapes with subqueries back.
+/// The state that the restoration of shapes with subqueries needs.
 pub(crate) struct Restoring<'a> {
     pub(crate) tables: &'a StdHashMap<u32, Arc<Table>>,
     pub(crate) inner: StdHashMap<Identity, Arc<Shape>>,

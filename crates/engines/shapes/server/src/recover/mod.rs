@@ -31,8 +31,8 @@ pub(crate) struct Recovered {
 }
 
 impl ShapesServer {
-    /// Brings every shape back whose snapshot is complete; no client has seen the others' ends, and they are made again
-    /// when they are asked for.
+    /// Restores every shape whose snapshot is complete; no client has seen the ends of the others, and the next request
+    /// makes them again.
     pub(crate) fn recover(self: &Arc<Self>) -> Result<Recovered, StoreError> {
         let found = self.changes.store.found()?;
         let tables: HashMap<u32, Arc<Table>> =

@@ -78,7 +78,7 @@ pub struct Granted {
     pub expires_ms: Option<u64>,
 }
 
-/// A refusal that was decided in front of the engine, to be told in the engine's form.
+/// A refusal that was decided in front of the engine, to be sent in the engine's form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denied {
     pub status: u16,
@@ -205,7 +205,7 @@ impl Grants {
         }
     }
 
-    /// Whether a subset may be asked for, of a shape that was granted. True: of some rows only, so its clause may fail
+    /// Checks a subset of a shape that was granted. True: the grant has some rows only, so the subset's clause may fail
     /// on none.
     pub(crate) fn check_subset(&self, shape: &Shape<'_>, subset: &Subset<'_>) -> Result<bool, Narrowed> {
         let table = TableName { schema: shape.schema.clone().into_owned(), name: shape.table.clone().into_owned() };

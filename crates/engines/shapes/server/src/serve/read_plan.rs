@@ -22,7 +22,7 @@ pub(crate) struct Answer {
     pub(crate) end: ShapeOffset,
     /// The snapshot ends here.
     pub(crate) snapshot_end: bool,
-    /// Everything that there is has been told; the LSN below which that is true.
+    /// The answer ends with the newest message; the LSN below which the client then has all changes.
     pub(crate) up_to_date: Option<u64>,
 }
 
@@ -52,19 +52,19 @@ pub(crate) enum ReadPlan {
     Answer(Answer),
     /// The requested rows are not durable yet.
     WaitForRows,
-    /// There is nothing new. (An answer without messages, if the time is up.)
+    /// No message follows the position yet. (The answer without messages, for when the time is up.)
     WaitForChange(Answer),
     /// The position is after the end of the log: a crash may have lost the changes before it, and Postgres sends them
     /// again.
     Beyond,
     Failed(Arc<Failure>),
-    /// The position is given up. A client that begins again with another base gets everything.
+    /// The position is no longer kept. A client that begins again with another base gets all rows.
     Past,
     Gone,
 }
 
-/// Plans a read of a shape. `base`: the one of the client's handle; `None`: it has none. `processed`: asked for before
-/// the state was locked.
+/// Plans a read of a shape. `base`: the one of the client's handle; `None`: it has none. `processed`: read before the
+/// state was locked.
 pub(crate) fn plan_read(state: &State, base: Option<u32>, from: From, live: bool, processed: u64) -> ReadPlan {
     match &state.phase {
         Phase::Failed(failure) => return ReadPlan::Failed(Arc::clone(failure)),

@@ -150,7 +150,7 @@ impl ServeState {
             (_, Some(Some(shape))) | (Some(Some(shape)), _) => shape,
             _ => return Err(Refusal::NoShape),
         };
-        // Acknowledged means durable: a handle that was told to be gone never comes back.
+        // Acknowledged means durable: a handle whose removal was acknowledged never comes back.
         let (inner, context) = (Arc::clone(self), context.clone());
         let deleted = self.io.run(move || match inner.server.retirement.drop_for_good(&found) {
             Ok(()) => inner.responder.deleted(&context),

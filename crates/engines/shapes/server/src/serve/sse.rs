@@ -13,7 +13,7 @@ use thalweg_log::ReadError;
 use thalweg_shapes_core::encode::message::{KEEP_ALIVE, push_event, push_events, up_to_date};
 use thalweg_shapes_model::offset::{From, ShapeOffset};
 
-/// Changes that are told in one go: each client has a copy of its own until its socket has taken it.
+/// Changes that are sent in one go: each client has a copy of its own until its socket has taken it.
 const TURN_BYTES: u64 = 256 << 10;
 /// How long to wait for memory.
 const MEMORY_AGAIN: Duration = Duration::from_millis(100);

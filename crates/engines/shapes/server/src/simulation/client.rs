@@ -1,4 +1,4 @@
-//! A client of one shape, which has everything that it was sent and believes none of it.
+//! A client of one shape, which keeps every message and checks each one.
 
 use super::cluster::{Row, Rows, TABLES};
 use crate::read::{self, ReadRange, split};
@@ -40,7 +40,7 @@ struct Known {
 pub(super) enum Seen {
     /// It must begin again.
     Gone,
-    /// It has everything up to `told`. `is_at_end`: and nothing after.
+    /// It has all changes up to `told`. `is_at_end`: and none after it.
     UpTo { told: u64, is_at_end: bool, processed: u64 },
 }
 
@@ -117,7 +117,7 @@ impl Client {
         Seen::UpTo { told, is_at_end, processed }
     }
 
-    /// Every transaction that was told is in the log.
+    /// Every transaction that the client got is in the log.
     pub(super) fn check_told(&self, server: &ShapesServer) {
         let Some(shape) = server.catalog.registry.read().by_handle(&self.handle).cloned() else { return };
         let state = shape.lock();

@@ -158,9 +158,9 @@ pub(super) struct Cluster {
     /// Sessions that hold a lock on a table, against its being altered.
     pub(super) readers: BTreeMap<u64, usize>,
     pub(super) next_session: u64,
-    /// The history and the run that the replication stream is of, and until where everything was sent.
+    /// The history and the run that the replication stream is of, and the LSN up to which all changes were sent.
     pub(super) streams: Option<(u64, u64)>,
-    /// When the next event of the stream was asked for last.
+    /// The last time at which the next event of the stream was requested.
     pub(super) asked: Option<std::time::Duration>,
 }
 

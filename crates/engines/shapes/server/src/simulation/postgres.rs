@@ -25,7 +25,7 @@ use thalweg_shapes_source::setup::{Options, Publication, Server, ServerFacts, Se
 /// The interval between a session's attempts to take a lock.
 const LOCK_LOOK: Duration = Duration::from_millis(20);
 
-/// The task that follows the stream: nothing else of Postgres may hold it up.
+/// The task that follows the stream: no other session may hold it up.
 pub(super) const FOLLOWS: &str = "follow";
 
 #[derive(Clone, Debug)]
@@ -551,7 +551,7 @@ struct Stream {
     from: u64,
     /// Every transaction that ends at or before this was sent.
     sent: u64,
-    /// The end that was told last.
+    /// The end that was sent last.
     told: u64,
     blocks: BTreeMap<u64, Block>,
     described: BTreeSet<u32>,
@@ -580,7 +580,7 @@ impl Changes for Stream {
                 return Ok(Event::XLogData { start: Lsn(0), end: Lsn(self.sent), clock: 0, body: &self.body });
             }
             let end = cluster.lock().files.flushed;
-            // A server that has sent everything says so until that is confirmed.
+            // A server that has sent all changes repeats its position until that is confirmed.
             if std::mem::take(&mut self.wants_reply) || end > self.told && scheduler.below(3) == 0 {
                 (self.sent, self.told) = (end, end);
                 let reply = scheduler.below(8) == 0;

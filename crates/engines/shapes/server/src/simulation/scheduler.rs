@@ -1,5 +1,5 @@
-//! Threads that run one at a time, in an order that a seed decides, on a clock that stands still while any of them has
-//! something to do.
+//! Threads that run one at a time, in an order that a seed decides, on a clock that stands still while any of them can
+//! run.
 //!
 //! A thread gives way where it would wait: when it sleeps, and when it asks Postgres. Locks that it holds then stay
 //! held for others. A thread that waits outside of the scheduler stops the history, which is reported.
@@ -16,7 +16,7 @@ use thalweg_sim::Rand64;
 /// The panic payload of a thread whose process is killed.
 struct Killed;
 
-/// A switch takes microseconds; after this long a thread waits for something that never comes.
+/// A switch takes microseconds; a thread that runs for longer waits for an event that never comes.
 const STUCK_AFTER: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ struct State {
     joins: Vec<JoinHandle<()>>,
     /// The panic of a task, for the thread that plays the world.
     failed: Option<String>,
-    /// A task waits for something else: the others cannot be ended.
+    /// A task waits outside of the scheduler: the others cannot be ended.
     stuck: bool,
     /// A sum over all switches.
     seen: u64,

@@ -124,9 +124,9 @@ pub(super) fn clauses() -> impl Iterator<Item = (usize, &'static str)> {
     PLAIN.iter().flatten().chain(NESTED).map(|sql| (0, *sql))
 }
 
-/// Everything comes to rest within this time, unless something hangs.
+/// All work finishes within this time, unless a task hangs.
 const REST_WITHIN: Duration = Duration::from_secs(600);
-/// A shape is made within this time when everything is at rest.
+/// A shape is made within this time when all other work is done.
 const MADE_WITHIN: Duration = Duration::from_secs(20);
 /// The thread that applies changes takes the next one within this time.
 const APPLIED_WITHIN: Duration = Duration::from_millis(700);
@@ -164,7 +164,7 @@ pub(super) struct World {
     systems: u64,
     /// The history that began when the storage was last set back.
     set_back_to: Option<u64>,
-    /// Something happened that the stream does not tell: shapes may be wrong until the catalog was compared.
+    /// An event happened that the stream does not report: shapes may be wrong until the catalog was compared.
     disturbed: bool,
     /// One of so many commits is shown to snapshots late.
     late_one_in: u64,
@@ -262,7 +262,7 @@ impl World {
         self.end_process(power);
     }
 
-    /// Our process is told to stop, ends what it does, and is started again.
+    /// The server's process is stopped, finishes its work, and is started again.
     fn stop_and_start(&mut self) {
         self.scheduler.say(|| "our process stops".into());
         let server = self.server();
@@ -410,7 +410,7 @@ impl World {
         cluster.files.open.push(Open { xid, changes, is_streamed, locks: None });
     }
 
-    /// Something happens to a transaction that is in progress.
+    /// An event of a transaction that is in progress.
     fn progress(&mut self) {
         let open: Vec<u64> = {
             let cluster = self.postgres.cluster.lock();
@@ -871,7 +871,7 @@ impl World {
         self.check_new();
     }
 
-    /// When everything is at rest, every definition gets a shape soon: clients ask again if they are told so.
+    /// When all work is done, every definition gets a shape soon: clients retry when an answer says so.
     fn check_new(&mut self) {
         let definition = self.definition();
         let text = format!("{} {:?}", definition.table, definition.where_sql);

@@ -194,8 +194,8 @@ impl Transaction {
         (all.into(), lengths)
     }
 
-    /// Everything that was placed, in the order of the bodies' places in the change log. For each shape that is the
-    /// order of its changes: it has one projection.
+    /// All placed changes, in the order of the bodies' places in the change log. For each shape that is the order of
+    /// its changes: it has one projection.
     #[must_use]
     pub fn placed(&self) -> &[Placed] {
         &self.placed

@@ -24,7 +24,7 @@ use thalweg_shapes_source::clock::SystemClock;
 use thalweg_shapes_source::replicate::Apply;
 
 const WHERE: &str = "a NOT IN (SELECT v FROM p WHERE g = 1)";
-/// Everything before this was applied before the shapes began.
+/// All transactions before this LSN were applied before the shapes began.
 const BEGAN: u64 = 1000;
 
 struct World {

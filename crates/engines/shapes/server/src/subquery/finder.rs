@@ -63,7 +63,7 @@ enum Access<'a> {
 /// The lookups by which changes find a condition, as text for people.
 pub(crate) struct Found {
     pub(crate) keys: Vec<String>,
-    /// Of the alternatives that nothing leads to.
+    /// The reasons why alternatives have no lookup.
     pub(crate) because: Vec<String>,
 }
 
@@ -128,7 +128,7 @@ impl Finders {
         }
     }
 
-    /// How often something was evaluated since this was asked last.
+    /// The number of evaluations since the last call.
     pub(super) fn take_evaluations(&mut self) -> u64 {
         let all = self.tables.values_mut().flat_map(BTreeMap::values_mut);
         all.map(|finder| std::mem::take(&mut finder.evaluations)).sum()
@@ -186,7 +186,7 @@ impl Finder {
                 Position::In(_) => None,
             }
         });
-        // If nothing tells them apart yet, by value: such shapes differ in their subqueries.
+        // If no lookup tells them apart yet, by value: such shapes differ in their subqueries.
         ways.min_by_key(|(cost, way)| (*cost, matches!(way, Access::Row(_)))).map(|(_, way)| way)
     }
 

@@ -78,7 +78,7 @@ pub(crate) struct FetchedRows {
     pub(crate) rows: Result<Vec<Cells>, String>,
 }
 
-/// Whether rows are to be asked for now.
+/// Whether to request rows now.
 #[derive(Debug)]
 pub(crate) enum Turn {
     Ask(Ask),

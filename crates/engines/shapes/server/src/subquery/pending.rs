@@ -14,7 +14,7 @@ use thalweg_shapes_model::snapshot::PgSnapshot;
 /// Most values whose rows are fetched at once for one shape; with more the shape is dropped.
 const KEYS_MAX: usize = 20_000;
 const TOO_MANY: &str = "too many values of an inner query came at once";
-/// Most transactions that clients are told of with the rows of one pending.
+/// Most transactions whose xids clients get with the rows of one pending.
 const XIDS_MAX: usize = 1000;
 
 /// Values whose rows come, and are not here yet.
@@ -115,7 +115,7 @@ impl Pending {
         self.xids.first().copied().unwrap_or_default()
     }
 
-    /// Takes in values that came later, if its rows are not asked for yet.
+    /// Takes in values that came later, if its rows are not requested yet.
     pub(super) fn join(&mut self, later: Self) -> Result<(), &'static str> {
         self.lsn = self.lsn.min(later.lsn);
         self.keys.extend(later.keys);
@@ -127,8 +127,8 @@ impl Pending {
         if self.keys.len() > KEYS_MAX { Err(TOO_MANY) } else { Ok(()) }
     }
 
-    /// Something was missing since `lsn`, and something else may stand for it since a transaction up to `until`: if that
-    /// is what this one brings, it is missing since `lsn` too.
+    /// A reason of a row was missing since `lsn`, and another reason may stand for it since a transaction up to
+    /// `until`: if this pending brings the other one, it is missing since `lsn` too.
     pub(super) fn backdate(&mut self, lsn: u64, until: u64) {
         if self.lsn <= until {
             self.lsn = self.lsn.min(lsn);

@@ -20,7 +20,7 @@ struct Moved {
     moves: Vec<(u64, Arc<Moves>)>,
 }
 
-/// Nodes to which something came: by their depth, and by their number.
+/// The concerned nodes: by their depth, and by their number.
 type Affected = BTreeMap<(usize, u64), Moved>;
 
 impl Graph {

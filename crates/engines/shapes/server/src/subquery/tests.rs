@@ -84,7 +84,7 @@ struct World {
     rows: Rows,
     /// As they were after each transaction.
     past: Vec<(u64, Rows)>,
-    /// Everything that commits at or before this LSN was applied.
+    /// All transactions that commit at or before this LSN were applied.
     processed: u64,
     /// The end of the journal; shapes whose entries wait until the disk is there. With `slow_disk` the test moves the
     /// disk on.
@@ -785,7 +785,7 @@ fn a_row_that_changes_its_key_goes_and_comes() {
     world.commit(vec![(T, Some([Some(1), Some(1), None]), Some([Some(4), Some(1), None]))]);
     world.apply();
     assert_eq!(world.told(shape), ["delete 1", "insert 4"]);
-    // The same of a row that gives a value: nothing happens.
+    // The same of a row that gives a value: no message follows.
     world.commit(vec![(P, Some([Some(1), Some(1), Some(1)]), Some([Some(9), Some(1), Some(1)]))]);
     world.apply();
     assert_eq!((world.told(shape).len(), world.asks.len()), (2, 0));

@@ -83,7 +83,7 @@ pub(crate) struct MoveIn {
 }
 
 impl Graph {
-    /// Rows are about to be fetched. Returns the query. From now on nothing is added to them.
+    /// Rows are about to be fetched. Returns the query. From now on no values join the request.
     pub(crate) fn turn(&mut self, shape: u64, pending: u64) -> Turn {
         let Some(node) = self.nodes.get_mut(&shape) else { return Turn::Gone };
         let Some(at) = node.pendings.iter().position(|known| known.number == pending) else { return Turn::Gone };
@@ -98,7 +98,7 @@ impl Graph {
         Turn::Ask(Ask { shape, pending: pending.number, table, columns, filter })
     }
 
-    /// The snapshot from which rows are fetched. It has everything that was applied so far.
+    /// The snapshot from which rows are fetched. It has all transactions that were applied so far.
     pub(crate) fn asked<'a>(&mut self, asks: impl IntoIterator<Item = &'a Ask>, snapshot: &PgSnapshot) {
         for ask in asks {
             if let Some(node) = self.nodes.get_mut(&ask.shape)
@@ -109,7 +109,7 @@ impl Graph {
         }
     }
 
-    /// The rows cannot be had from this snapshot: whether they can be asked for once more.
+    /// The fetch from this snapshot failed. Returns whether the rows can be requested again.
     pub(crate) fn unask(&mut self, shape: u64, pending: u64) -> bool {
         let Some(node) = self.nodes.get_mut(&shape) else { return false };
         let Some(at) = node.pendings.iter().position(|known| known.number == pending) else { return false };

@@ -106,7 +106,7 @@ impl ShapeRequestTask {
         self.respond(shape, answer, body, cx)
     }
 
-    /// The words about where the messages end, each with a comma after it, but for the last one.
+    /// The control messages that end the answer, each with a comma after it, but for the last one.
     fn ending(&self, shape: &Shape, answer: &Answer) -> Vec<u8> {
         let mut tail = Vec::new();
         if answer.snapshot_end
@@ -192,7 +192,7 @@ impl ShapeRequestTask {
     }
 }
 
-/// Why Postgres is not asked for a subset.
+/// The refusal of a subset whose query could not run.
 fn no_subset(error: SourceError) -> Refusal {
     match error {
         SourceError::Full { .. } => Refusal::Unavailable {

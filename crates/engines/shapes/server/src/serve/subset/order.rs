@@ -1,4 +1,4 @@
-//! Orderings of subsets: plain columns, nothing that is computed.
+//! Orderings of subsets: plain columns, no expressions.
 
 use thalweg_shapes_model::invalid::Invalid;
 use thalweg_shapes_model::table::Table;
@@ -60,7 +60,7 @@ fn refused(at: usize) -> String {
     format!("At location {at}: expressions are not allowed in ORDER BY clauses")
 }
 
-/// The words of an ordering.
+/// The tokens of an ordering.
 struct Words<'a> {
     text: &'a str,
     at: usize,

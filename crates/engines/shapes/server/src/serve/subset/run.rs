@@ -37,7 +37,7 @@ const BUILDING_STEP: u64 = 256 << 10;
 /// The largest answer: it is held in memory whole, so that it can still become an error.
 const BODY_BYTES_MAX: usize = 256 << 20;
 
-/// A subset that was asked for, without the request.
+/// A requested subset, without the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owned {
     where_sql: Option<String>,
