@@ -5,8 +5,8 @@
 //! ([`config`]) and the data folder ([`folder`]), opens, keeps and scrubs kernel units, and gathers the metrics of all
 //! engines on one page.
 //!
-//! It must not know which engines there are, the command line, and who waits at the sockets. Two things of engines it
-//! knows as values: what a token may say of streams' names, and of shapes ([`auth`]).
+//! It must not know the set of engines, the command line, or the waiting connections. It knows two values of engines:
+//! the permissions of a token for names of streams, and for shapes ([`auth`]).
 
 pub mod auth;
 pub mod background;
