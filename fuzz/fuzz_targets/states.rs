@@ -1,4 +1,4 @@
-//! What engines keep with each log, and the notes that change it.
+//! The attachments of engines to logs, and the notes that change them.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

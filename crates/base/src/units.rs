@@ -1,6 +1,7 @@
 //! Lengths of time and numbers of bytes, as people write and read them.
 //!
-//! Settings of a server and flags of its clients take the same text. What is written here reads back as the same value.
+//! Settings of a server and flags of its clients take the same text. A value that this module writes reads back as the
+//! same value.
 
 use std::fmt;
 use std::str::FromStr;

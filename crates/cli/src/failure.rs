@@ -36,7 +36,7 @@ pub struct Refusal {
     pub status: u16,
     /// Code as in `docs/protocol/refusals.md`; other servers send none.
     pub code: Option<String>,
-    /// What the server says, or the first line of what it sent.
+    /// The server's message, or the first line of its answer.
     pub message: String,
     /// How long the server asks the client to wait.
     pub retry_after: Option<Duration>,

@@ -46,7 +46,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Reads a page of `/metrics`. What is no metric is passed over.
+    /// Reads a page of `/metrics`. Other lines are skipped.
     pub fn read(text: &str) -> Self {
         let mut sample = Self { at: Some(Instant::now()), ..Self::default() };
         for line in text.lines().filter(|line| !line.starts_with('#')) {

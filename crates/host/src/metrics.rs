@@ -16,7 +16,7 @@ pub type Figure = (&'static str, Kind, &'static str, f64);
 /// Figures of one owner.
 pub type Families = Vec<Figure>;
 
-/// What a metric of Prometheus may do.
+/// The type of a Prometheus metric.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Kind {
     /// It only grows.

@@ -42,7 +42,7 @@ pub(crate) struct Producer {
 pub(crate) struct Model {
     pub(crate) path: String,
     pub(crate) format: Format,
-    /// What a fork inherited, as [`Format::normalise`] shows it.
+    /// The content that a fork inherited, as [`Format::normalise`] shows it.
     pub(crate) inherited: Arc<[u8]>,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) producers: Vec<Producer>,

@@ -24,7 +24,7 @@ impl Report {
 
     pub(crate) fn violation(&self, what: String) {
         let mut violations = self.violations.lock().unwrap_or_else(PoisonError::into_inner);
-        // What follows the first is mostly its consequence.
+        // Failures after the first are mostly its consequences.
         if violations.len() < 5 {
             println!("VIOLATION {what}");
         }

@@ -14,7 +14,7 @@ pub(crate) enum Kind {
     Peer,
 }
 
-/// What a server made of a damaged folder.
+/// The outcome of a start on a damaged folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
     /// It did not start, and said this.

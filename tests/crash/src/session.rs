@@ -12,7 +12,7 @@ pub(crate) struct Session<'a> {
     pub(crate) world: &'a World,
     conn: Option<(Conn, u64)>,
     used: Instant,
-    /// What every request carries, if tokens are asked for.
+    /// The `Authorization` of every request, if tokens are required.
     authorization: Option<String>,
     calls: u64,
 }

@@ -16,8 +16,7 @@ pub(crate) struct Tokens {
     secrets: BTreeMap<String, String>,
 }
 
-/// What a request is sent with to see it refused: the value of `Authorization`, if any, and the status that this
-/// deserves.
+/// A credential that must be refused: the value of `Authorization`, if any, and the status that this deserves.
 pub(crate) type Trespass = (Option<String>, u16);
 
 impl Tokens {

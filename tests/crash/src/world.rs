@@ -1,4 +1,4 @@
-//! What all workers share.
+//! The state that all workers share.
 
 use crate::backup::Snapshots;
 use crate::report::Report;

@@ -36,7 +36,7 @@ impl Clause {
     }
 }
 
-/// What conditions may use.
+/// The parts of SQL that conditions may use.
 #[derive(Clone, Copy)]
 pub(crate) struct Language<'a> {
     pub(crate) tables: &'a [Table],

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub(crate) type Row = BTreeMap<String, Option<String>>;
 
-/// What a shape is.
+/// The definition of a shape.
 #[derive(Clone, Debug)]
 pub(crate) struct Definition {
     pub(crate) table: usize,
@@ -105,7 +105,7 @@ impl Http {
     }
 }
 
-/// What became of one request.
+/// The outcome of one request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Messages were taken in.
@@ -203,7 +203,7 @@ impl Client {
 
     fn complain(&mut self, what: &str) {
         self.complaints += 1;
-        // What follows the first is mostly its consequence.
+        // Failures after the first are mostly its consequences.
         if self.complaints == 1 {
             let at = format!("handle {} offset {}", self.handle.as_deref().unwrap_or("-"), self.offset);
             self.report.violation(format!("{what}\n    shape: {}\n    {at}", self.definition.describe()));

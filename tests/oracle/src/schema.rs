@@ -256,7 +256,7 @@ impl Table {
             }
         };
         let partitioned = key == [0] && columns[0].kind == Kind::Int4 && random.percent(20);
-        // What sub-queries of other tables go by.
+        // The columns that sub-queries of other tables use.
         add(&mut columns, "ref", Kind::Int4);
         add(&mut columns, "tag", Kind::Text);
         for at in 0..3 + random.below(6) {

@@ -1,5 +1,5 @@
-//! What becomes of the database's history: its files are put back, a standby takes over, or another cluster answers at
-//! the same address.
+//! Events of the database's history: its files are put back, a standby takes over, or another cluster answers at the
+//! same address.
 //!
 //! A command does it, which gets the action as its last argument (tests/oracle/run.sh writes one).
 

@@ -5,7 +5,7 @@ use crate::schema::{Kind, Table, quote};
 use postgres::{Client, NoTls};
 use std::time::{Duration, Instant};
 
-/// What a writer may do besides changing rows.
+/// The statements that a writer may use besides changes of rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Freedom {
     pub(crate) truncate: bool,
@@ -98,7 +98,7 @@ fn change(table: &Table, random: &mut Random) -> String {
             format!("UPDATE {name} SET {sets} WHERE {some}")
         }
         10..=11 => {
-            // What sub-queries go by.
+            // A column that sub-queries use.
             let at = table.columns.iter().position(|c| c.name == "ref").unwrap_or(0);
             let (value, some) = (table.literal(at, random), some(table, random));
             format!("UPDATE {name} SET ref = {value} WHERE {some}")

@@ -40,7 +40,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// What the claim itself allows; its parent may allow less.
+    /// The permissions of the claim itself; its parent may allow less.
     pub fn rights(&self) -> Rights {
         let streams = self.streams.clone().map(|(scope, prefix)| Rights::one(scope, prefix)).unwrap_or_default();
         Rights { shapes: self.shapes.clone(), ..streams }

@@ -76,7 +76,7 @@ fn deleting_one_log_reads_the_objects_that_hold_it_however_many_there_are() {
     println!("of {objects} objects 1 was read, {} bytes, in {took:?}", read.values().sum::<u64>());
     assert_eq!(logs.stats().live_bytes, (100_000 - 1) * 320);
     drop(logs);
-    // What a start counts in the background is what each pass read before: the index of every object.
+    // The background count of a start reads what each pass read before: the index of every object.
     let logs = unit.open();
     let indexes = |read: std::collections::BTreeMap<_, u64>| read.values().sum::<u64>();
     let (opening, began) = (indexes(unit.storage.take_read()), Instant::now());

@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// What fails has failed because the process is dying.
+    /// Operations fail because the process is dying.
     fn must<T, E: std::fmt::Display>(&self, done: Result<T, E>) -> Option<T> {
         match done {
             Ok(done) => Some(done),

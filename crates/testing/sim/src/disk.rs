@@ -117,7 +117,7 @@ impl SimDisk {
     }
 
     /// The next [`Disk::sync_dir`] fails. Some of the changes of names reach the medium; the others stay in the cache,
-    /// and are either still on their way or dropped: then no later sync makes them durable.
+    /// and are either still pending or dropped: then no later sync makes them durable.
     pub fn fail_next_dir_sync(&self) {
         self.state.lock().faults.fail_next_dir_sync = true;
     }

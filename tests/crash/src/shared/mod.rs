@@ -35,7 +35,7 @@ struct Stream {
     readers: AtomicUsize,
     /// Per writer: whether each of its lines was acknowledged.
     lines: Mutex<BTreeMap<u64, Vec<bool>>>,
-    /// What each reader saw, and whether it saw the end.
+    /// The messages that each reader saw, and whether it saw the end.
     seen: Mutex<Vec<(&'static str, Vec<u8>, bool)>>,
 }
 

@@ -1,4 +1,4 @@
-//! What a consumer knows of its streams, and what may be said to it.
+//! A consumer's knowledge of its streams, and the answers that it may get.
 
 use crate::numbered::{self, Read};
 use crate::session::{Down, Session};

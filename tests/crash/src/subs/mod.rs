@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(150);
 /// Streams that one consumer is told of.
 const STREAMS: usize = 12;
 
-/// What the feeder got acknowledged.
+/// The feeder's acknowledged appends.
 #[derive(Default)]
 pub(crate) struct Ledger {
     /// By name: how many lines are there.
@@ -56,7 +56,7 @@ impl Ledger {
         self.history.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What of it below `prefix` a consumer misses, once there is nothing more to come.
+    /// The lines below `prefix` that a consumer misses, once the ledger is complete.
     fn missing(&self, prefix: &str, processed: impl Fn(&str) -> u64) -> Vec<String> {
         let lines = self.lines();
         let missing = lines.iter().filter(|(name, lines)| name.starts_with(prefix) && processed(name) < **lines);

@@ -103,7 +103,7 @@ fn compare_wakes(world: &World) {
 
 struct Worker<'a> {
     pull: &'a Pull,
-    /// What claims with the operator's token, and what reads.
+    /// The session that claims, with the operator's token, and the one that reads.
     claims: Session<'a>,
     reads: Session<'a>,
     name: &'static str,

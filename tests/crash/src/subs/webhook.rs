@@ -1,4 +1,4 @@
-//! What the receiver of webhooks does, and what it must not be told.
+//! The receiver of webhooks, and the calls that it must not get.
 
 use super::consumer::{Consumer, Offer, fetch};
 use super::{Ledger, SUBSCRIPTIONS, wait_for};

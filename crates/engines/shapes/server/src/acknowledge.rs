@@ -1,18 +1,18 @@
-//! How far Postgres may be told that we are.
+//! The position that Postgres may be told: the changes before it are durable here.
 
 use crate::server::ShapesServer;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use thalweg_base::Lsn;
 
-/// How often a position is noted that Postgres is to be told of: in between it keeps a little more of its log.
+/// The interval between notes of the confirmed position; in between, Postgres keeps a little more of its WAL.
 const NOTE_EVERY: Duration = Duration::from_millis(200);
 
 /// Transactions that are noted beside a position: of so many that commit at the same time it is remembered, over a
 /// restart, that the stream has brought them before any snapshot shows them.
 const NOTED_MAX: usize = 64;
 
-/// Positions of one stream on their way into the journal.
+/// Positions of one replication stream that wait until the journal is durable up to them.
 pub(crate) struct Acknowledge {
     /// Ends of transactions, each with the end of the journal's frame that must be durable before it is passed.
     waiting: VecDeque<(Lsn, u64)>,
@@ -33,7 +33,7 @@ impl Acknowledge {
         Self { waiting: VecDeque::new(), passed: from, noting: None, noted, urgent: false, confirmed: from }
     }
 
-    /// Everything before `position` was applied, by what was written up to `frame`.
+    /// All changes before `position` are applied; the frames up to `frame` hold their effects.
     pub(crate) fn reached(&mut self, frame: Lsn, position: u64) {
         let before = self.waiting.back().map_or((Lsn::ZERO, self.passed), |last| *last);
         debug_assert!(before.0 <= frame && before.1 <= position, "positions rise with the frames that hold them");
@@ -43,17 +43,17 @@ impl Acknowledge {
         }
     }
 
-    /// Postgres is to be told soon.
+    /// Has the next position noted without waiting for the interval.
     pub(crate) fn hurry(&mut self) {
         self.urgent = true;
     }
 
-    /// Whether something is on its way into the journal.
+    /// Whether the journal has yet to make a position, or the note of one, durable.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty() || self.noting.is_some()
     }
 
-    /// The position that Postgres may be told: everything before it is durable, and so is the note of it.
+    /// The position that Postgres may be told: all changes before it are durable, and so is the note of it.
     pub(crate) fn confirmed(&mut self, server: &ShapesServer) -> u64 {
         let ShapesServer { lifetime, feed, changes, source, watermarks, .. } = server;
         let (store, clock) = (&changes.store, &*lifetime.clock);

@@ -77,8 +77,8 @@ impl Applier {
         }
     }
 
-    /// Finds out what a table is a partition of. If that cannot be had in time, shapes that its rows may belong to are
-    /// dropped.
+    /// Finds the tables that a table is a partition of. Without an answer in time, the shapes that its rows may belong
+    /// to are dropped.
     fn resolve(&mut self, relation: u32, transaction: Option<&Transaction>) {
         match self.server.source.partitions.ancestors(relation) {
             Ok(ancestors) => self.server.feed.lock().router.know_ancestors([(relation, ancestors)]),
@@ -99,8 +99,8 @@ impl Applier {
         }
     }
 
-    /// Drops the shapes that cannot go on with what the graph saw. That is written before what it saw: a start must not
-    /// find a shape whose log has this transaction behind it, and knows nothing of it.
+    /// Drops the shapes that cannot go on after a transaction. The drops are written before the transaction: a start
+    /// must not find a shape whose log goes on after a transaction that it does not have.
     fn drop_ended(&mut self, verdict: &Verdict) {
         for (shape, why) in &verdict.drop {
             let end = match why {
@@ -114,7 +114,7 @@ impl Applier {
         }
     }
 
-    /// Acts on what a change meant beyond its rows.
+    /// Carries out the effects of a change beyond its rows.
     fn invalidate(
         &mut self,
         invalidation: Invalidation,
@@ -145,8 +145,8 @@ impl Applier {
         Ok(())
     }
 
-    /// Everything before `lsn` was applied. Returns whether rows are on their way to a shape, or entries wait to be
-    /// durable.
+    /// Marks all changes before `lsn` as applied. Returns whether the graph waits for rows or transactions, or entries
+    /// wait to be durable.
     fn pass(&mut self, lsn: u64) -> bool {
         let (verdict, is_waiting) = {
             let mut feed = self.server.feed.lock();
@@ -167,7 +167,7 @@ impl Applier {
         self.pass(lsn)
     }
 
-    /// Puts rows that came into the log, and shows what is durable.
+    /// Writes fetched move-ins to the log, and publishes the entries that are durable.
     fn publish_move_ins(&mut self) -> Result<(), ApplyError> {
         self.server.fetcher.start();
         // Snapshots may have become known since the stream got here.
@@ -193,7 +193,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Writes rows that came for one shape, the entries that waited for them, and what they do to others.
+    /// Writes the fetched rows of one shape, the entries that waited for them, and their effects on other shapes.
     fn write_move_in(&mut self, mut move_in: MoveIn) -> Result<(), ApplyError> {
         self.drop_ended(&move_in.verdict);
         let (bodies, lengths) = move_in.transaction.place(self.log.tail());
@@ -245,7 +245,7 @@ impl Applier {
         }
         self.server.watermarks.set_published(self.log.tail());
         self.server.fetcher.want(&verdict.ask);
-        // If nothing happens in the database, no later message says how far it is.
+        // While the database is idle, no later message gives its position.
         self.pass(self.reached);
         Ok(())
     }

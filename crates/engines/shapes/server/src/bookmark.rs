@@ -1,7 +1,8 @@
-//! What is noted of the source: which history it is, and how far it was told that it may forget.
+//! The durable record of the source: its history, and the position up to which Postgres was told that it may forget
+//! changes.
 //!
 //! Postgres is told of a position only after that position is durable here. So a slot that begins later was moved by
-//! somebody else, and has skipped changes.
+//! another program, and has skipped changes.
 
 use crate::format::note::SourceNote;
 use crate::store::{Store, StoreError};
@@ -17,27 +18,27 @@ struct State {
     note: Option<SourceNote>,
     /// Why the history that is noted cannot go on, if the stream has shown that.
     broken: Option<String>,
-    /// Clients were shown nothing of the history beyond this LSN, except what is stored. `None`: the last run ended
-    /// without a clean stop, and nothing was followed since, so this is unknown.
+    /// Clients have seen no changes of the history beyond this LSN, except stored ones. `None`, unknown: the last run
+    /// ended without a clean stop, and no stream was followed since.
     shown_at_most: Option<u64>,
 }
 
 impl Bookmark {
-    /// What a start found.
+    /// Takes the note that the start found in the store.
     pub(crate) fn found(&self, note: Option<SourceNote>) {
         let mut state = self.0.lock();
         state.shown_at_most = note.as_ref().is_none_or(|note| note.clean).then_some(0);
         state.note = note;
     }
 
-    /// Clients were shown nothing beyond this LSN, except what is stored. `None`: unknown.
+    /// Clients have seen no changes beyond this LSN, except stored ones. `None`: unknown.
     pub(crate) fn shown_at_most(&self) -> Option<u64> {
         self.0.lock().shown_at_most
     }
 
     /// Notes a clean stop: every change that clients were shown has been handed to the store before.
     pub(crate) fn close(&self, store: &Store) -> Result<(), StoreError> {
-        // Nothing was followed since an unclean end: what clients were shown then is still unknown.
+        // No stream was followed since an unclean end: the changes that clients saw then are still unknown.
         if self.shown_at_most().is_none() {
             return Ok(());
         }
@@ -68,7 +69,7 @@ impl Bookmark {
     }
 
     /// The history goes on, perhaps by another name: on another timeline. Durable when this returns. `end`: the end of
-    /// the server's WAL, and so an upper bound of what an earlier run has shown of the same timeline.
+    /// the server's WAL, and so an upper bound of the changes that an earlier run has shown of the same timeline.
     pub(crate) fn go_on(
         &self,
         store: &Store,
@@ -109,7 +110,7 @@ impl Bookmark {
         })
     }
 
-    /// What the publication was when it was looked at last; empty: that does not matter.
+    /// The publication's version at the last check; empty: none is known.
     pub(crate) fn publication(&self) -> String {
         self.0.lock().note.as_ref().map(|note| note.identity.publication_version.clone()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The shapes that requests can find, and what new shapes share with them.
+//! The shapes that requests can find, and the values that new shapes share with them.
 //!
 //! Event loops ask the catalog: its locks are held for lookups and copies only.
 
@@ -63,8 +63,7 @@ impl Catalog {
         }
     }
 
-    /// Another history begins, in which snapshots and oids mean something else. The shapes themselves are dropped
-    /// before.
+    /// Another history begins, in which snapshots and oids have other meanings. The caller has dropped the shapes.
     pub(crate) fn forget_source(&self) {
         *self.last_snapshot.lock() = None;
         self.redescribed.write().clear();

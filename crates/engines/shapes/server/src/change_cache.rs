@@ -1,6 +1,6 @@
 //! Encoded changes of shapes that were put together lately: a cache of fixed size in memory.
 //!
-//! Changes are kept when they are asked for a second time. Changes never change, so an entry is right for as long as
+//! Changes are kept when they are requested a second time. Changes never change, so an entry is right for as long as
 //! its shape lives, and every reader has seen the shape before.
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const BYTES_MIN: usize = 512;
 /// How many of the latest questions are remembered.
 const ASKED: usize = 1024;
-/// What an entry costs beside its bytes.
+/// The memory of an entry beside its bytes.
 const OVERHEAD: u64 = 128;
 
 /// Changes of one shape, by where the first and the last of them lie in the change log.
@@ -61,7 +61,7 @@ impl ChangeCache {
         self.cache.lock().get(key).cloned()
     }
 
-    /// Keeps changes that were asked for before.
+    /// Keeps changes that were requested before.
     pub(crate) fn note(&self, key: Key, bytes: Bytes) -> Bytes {
         if (BYTES_MIN..=self.bytes_max).contains(&bytes.len()) && self.asked_before(&key) {
             self.cache.lock().insert(key, bytes.clone());

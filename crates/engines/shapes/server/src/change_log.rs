@@ -27,7 +27,7 @@ pub(crate) struct ChangeLogWriter {
     first: u64,
     /// The end of the last frame.
     written: Lsn,
-    /// Something was written since the last pause.
+    /// Frames were written since the last pause.
     fresh: bool,
 }
 
@@ -53,17 +53,17 @@ impl ChangeLogWriter {
         self.written
     }
 
-    /// Something else was written, up to `end`.
+    /// Another frame was written, up to `end`.
     pub(crate) fn wrote(&mut self, end: Lsn) {
         (self.written, self.fresh) = (self.written.max(end), true);
     }
 
-    /// Whether something was written since the last pause.
+    /// Whether frames were written since the last pause.
     pub(crate) fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// Has the disk begin with what was written since the last pause.
+    /// Starts the sync of the frames that were written since the last pause.
     pub(crate) fn pause(&mut self) {
         if std::mem::take(&mut self.fresh) {
             self.changes.store.kick();

@@ -18,7 +18,7 @@ pub(crate) struct ChangeStore {
     pub(crate) store: Store,
     /// The newest changes, durable or not.
     pub(crate) recent_window: RecentWindow,
-    /// Encoded changes that several clients have asked for.
+    /// Encoded changes that several clients have requested.
     pub(crate) change_cache: ChangeCache,
     /// Which shapes refer to which logs of common rows.
     pub(crate) shared_rows: SharedRows,
@@ -71,7 +71,7 @@ impl ChangeStore {
         self.store.delete_shape(&logs).inspect_err(|_| self.shared_rows.requeue(shared))
     }
 
-    /// Another history begins, in which nothing of the change log is right. The shapes are dropped before.
+    /// Another history begins, for which the change log is not valid. The caller has dropped the shapes.
     pub(crate) fn forget_source(&self) -> Result<(), StoreError> {
         self.store.forget_tables()?;
         *self.trim_index.lock() = TrimIndex::default();

@@ -1,5 +1,5 @@
-//! Where clauses that Postgres has read, without their constants: many shapes differ in nothing else, and need not ask
-//! it again.
+//! Where clauses that Postgres has read, without their constants: many shapes differ in constants only, and need no
+//! second parse by Postgres.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -12,7 +12,7 @@ const TEMPLATES_MAX: usize = 256;
 /// Longer clauses are not remembered.
 const TEMPLATE_BYTES_MAX: usize = 4096;
 
-/// What Postgres has agreed to.
+/// The clauses that Postgres has accepted.
 #[derive(Default)]
 pub(crate) struct Templates(Mutex<HashMap<u32, Known>>);
 
@@ -64,7 +64,7 @@ impl Templates {
 }
 
 /// The clause with every text and every run of digits made equal. `None` if it is longer, or has texts that are not
-/// plain, or comments: it is not told here where those end.
+/// plain, or comments: this function does not find their ends.
 fn template(sql: &str) -> Option<String> {
     if sql.len() > TEMPLATE_BYTES_MAX {
         return None;

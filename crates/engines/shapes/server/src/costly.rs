@@ -1,7 +1,7 @@
 //! Shapes whose where clause turned out to be too costly for a row that the table has.
 //!
-//! They are dropped, and for a while not made again: what made them costly is still there, and every new try would have
-//! Postgres evaluate the clause for the whole table.
+//! They are dropped, and for a while not made again: the cause remains, and every new attempt would have Postgres
+//! evaluate the clause for the whole table.
 
 use crate::failures::invalid;
 use parking_lot::Mutex;

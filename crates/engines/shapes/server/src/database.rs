@@ -28,7 +28,7 @@ impl Database {
         conn.simple(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
-    /// The last value of what `sql` selects.
+    /// The last value that `sql` selects.
     pub(crate) fn value(&self, sql: &str) -> String {
         let answers = Conn::connect(&self.config).unwrap().simple(sql).unwrap();
         answers.last().unwrap().value().unwrap_or("NULL").to_owned()

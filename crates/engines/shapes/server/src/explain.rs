@@ -7,17 +7,18 @@ use thalweg_shapes_model::definition::Definition;
 use thalweg_shapes_model::predicate;
 use thalweg_shapes_model::table::Table;
 
-/// What is said of one where clause.
+/// The explanation of one where clause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
     /// Whether a change reaches the shape through an index; otherwise the clause is evaluated for each change of the
     /// table.
     pub indexed: bool,
-    /// What is looked up, such as `equality on "name"`; one for each way in.
+    /// The index lookups that lead to the shape, such as `equality on "name"`.
     pub keys: Vec<String>,
-    /// What is evaluated for a row that was found, or for each row; `None`: nothing.
+    /// The condition that is evaluated for each row that a lookup finds, or for each row of the table; `None`: no
+    /// condition.
     pub evaluated: Option<String>,
-    /// Why there is no index, or what is peculiar; in words.
+    /// The reason why there is no index, or another remark, as text.
     pub why: Option<String>,
 }
 

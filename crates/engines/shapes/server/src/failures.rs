@@ -1,4 +1,4 @@
-//! Failures to make a shape, as its clients are told.
+//! Failures to make a shape, in the form in which clients get them.
 
 use crate::store::StoreError;
 use thalweg_shapes_model::failure::Failure;

@@ -12,7 +12,8 @@ pub(crate) enum Fault {
     ApplierWaits,
     /// A start does not remember which transactions were applied last.
     RecentForgotten,
-    /// A transaction that rows do not have is told before one that they have, although it commits after that.
+    /// Clients get a transaction that their rows do not contain before one that they contain, although it commits
+    /// later.
     OrderUnnoticed,
     /// A shape is registered after its snapshot was taken.
     ListensLate,

@@ -1,5 +1,5 @@
-//! What the change path decides with: which shapes see a change, which transactions were applied lately, the graph of
-//! subqueries, and which entries wait to be durable.
+//! The state that the change path decides with: the router, the recently applied transactions, the graph of subqueries,
+//! and the entries that wait to be durable.
 //!
 //! One lock is around all of it, so a shape is registered, is told of a transaction, and is taken out
 //! between two steps of the applier. No method waits for Postgres, for the disk or for a client. The locks that methods
@@ -52,11 +52,11 @@ pub(crate) enum NotRegistered {
     Gone,
     /// A transaction that was applied is not in the snapshot.
     Missed,
-    /// Rows are on their way to an inner shape that it needs.
+    /// An inner shape that it needs waits for rows.
     Unsettled,
 }
 
-/// What is left to do for a shape that was taken out of the feed.
+/// The remaining work for a shape that was taken out of the feed: logs to delete, waiters to wake.
 pub(crate) struct Retired {
     pub(crate) number: u64,
     pub(crate) handle: Name,
@@ -86,7 +86,7 @@ impl Feed {
         if wanted && self.graph.is_waiting() { self.graph.pass(Some(xid), lsn) } else { Verdict::default() }
     }
 
-    /// Takes in one message between a transaction's begin and its commit. Returns what it means beyond its rows; `Err`:
+    /// Takes in one message between a transaction's begin and its commit. Returns its effects beyond its rows; `Err`:
     /// relations whose place among partitions must be known before ([`Router::know_ancestors`]).
     pub(crate) fn change(
         &mut self,
@@ -115,8 +115,8 @@ impl Feed {
         }
     }
 
-    /// Which shapes have which of a transaction's encoded changes. What belongs behind rows that are still on their way
-    /// is left out: it is referred to together with them.
+    /// The references of a transaction: which shapes have which of its encoded changes. Changes that belong behind
+    /// pending rows are left out; the references to these rows include them.
     pub(crate) fn references(&self, transaction: &Transaction) -> References {
         let held = self.graph.held();
         let mut groups: Vec<Group> = Vec::with_capacity(transaction.placed().len());
@@ -142,7 +142,7 @@ impl Feed {
         References { groups, ..References::new(transaction.lsn, transaction.xid) }
     }
 
-    /// Gives the shapes their entries of a transaction; whom to wake.
+    /// Publishes a transaction's entries to its shapes. Returns the waiters to wake.
     pub(crate) fn publish(&self, transaction: &Transaction, chunk_bytes: u64) -> Vec<(u64, Waker)> {
         let mut waiters = Vec::new();
         for placed in transaction.placed() {
@@ -170,7 +170,7 @@ impl Feed {
         if self.graph.is_listening() { self.graph.pass(None, lsn) } else { Verdict::default() }
     }
 
-    /// Whether rows are on their way to a shape, or entries wait to be durable.
+    /// Whether the graph waits for rows or transactions, or entries wait to be durable.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.holding.is_empty() || self.graph.is_listening()
     }
@@ -186,7 +186,7 @@ impl Feed {
         }
     }
 
-    /// What the rows that came for one shape mean, for it and for others.
+    /// The entries that one shape's fetched rows cause, for it and for others.
     pub(crate) fn move_in_entries(&self, of: &MoveIn) -> MoveInEntries {
         let MoveIn { transaction, shape, boundary, route_id, .. } = of;
         let number: Arc<[u64]> = [shape.number].into();
@@ -235,15 +235,15 @@ impl Feed {
         }
     }
 
-    /// The shapes that may show what waited, now that the journal is durable up to there.
+    /// The shapes that can publish waiting entries, now that the journal is durable up to `durable`.
     pub(crate) fn take_durable(&mut self, durable: Lsn) -> Vec<Arc<Shape>> {
         let ready = self.holding.extract_if(.., |(_, end)| *end <= durable);
         ready.map(|(shape, _)| shape).collect()
     }
 
-    /// Registers a shape: it gets every change from here on. Returns the mark: what was applied before it must be in
-    /// the shape's snapshot. `None`: the shape was taken out meanwhile, or its table has shapes that see its changes by
-    /// other columns. `selected` are places of columns.
+    /// Registers a shape: it gets every change from here on. Returns the mark: the shape's snapshot must contain all
+    /// transactions that were applied before it. `None`: the shape was retired before this call, or the table has
+    /// shapes that see its changes by other columns. `selected` are places of columns.
     pub(crate) fn register(
         &mut self,
         shape: &Arc<Shape>,
@@ -298,7 +298,8 @@ impl Feed {
         let route_id = self.router.insert_dependent(Arc::clone(shape), table);
         let node = node(route_id, (*snapshot).clone());
         let projection = node.projection.clone();
-        // Rows and changes that come from here on are ordered by the shape, and it drops what its snapshot has.
+        // Rows and changes that come from here on are ordered by the shape, and it drops the changes that its snapshot
+        // has.
         let mut state = shape.lock();
         state.route_id = Some(route_id);
         state.snapshot_taken(snapshot, chunk_bytes);
@@ -318,7 +319,7 @@ impl Feed {
         let contained = {
             let mut state = shape.lock();
             state.route_id = Some(route_id);
-            // What its rows contained was applied long ago, or is not applied by what its log says.
+            // The transactions in its rows were applied long ago, or its log tells that they are to be left out.
             state.contained().cloned()
         };
         self.graph.insert(node(route_id, contained));
@@ -334,9 +335,8 @@ impl Feed {
         self.recent.missed(self.recent.mark(), snapshot)
     }
 
-    /// Takes a shape out, which ends in `phase`, with the shapes that cannot be without it and the inner shapes that
-    /// only it needed; the shape itself comes first. `table_is_free` is told the tables, by their oids, that have no
-    /// shape any more.
+    /// Takes a shape out, which ends in `phase`, with its dependent shapes and the inner shapes that only it needed;
+    /// the shape itself comes first. `table_is_free` gets the oids of the tables whose last shape this was.
     pub(crate) fn retire(&mut self, shape: &Shape, phase: Phase, table_is_free: impl Fn(u32)) -> Vec<Retired> {
         let (first, mut dependents) = self.retire_one(shape, phase, &table_is_free);
         let mut retired = vec![first];

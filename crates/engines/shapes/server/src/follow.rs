@@ -1,4 +1,4 @@
-//! The thread that follows Postgres: connects, finds out whether it may go on where it was, and applies what comes.
+//! The thread that follows Postgres: connects, checks whether it may go on where it was, and applies the changes.
 
 use crate::applier::{Applier, ApplyError};
 use crate::faults::Fault;
@@ -56,7 +56,7 @@ pub(crate) fn run(server: &Arc<ShapesServer>) {
     }
 }
 
-/// Waits without a connection until somebody needs the database, or changes have gathered for long.
+/// Waits without a connection until a shape or request needs the database, or changes have gathered for long.
 fn sleep(server: &ShapesServer) {
     server.source.set_health(Health::Asleep);
     tracing::info!(
@@ -65,7 +65,8 @@ fn sleep(server: &ShapesServer) {
     server.lifetime.pause_while(ASLEEP_MAX, || server.source.is_idle(&server.lifetime));
 }
 
-/// Until the server stops or nobody needs the database. `first`: nothing was followed since the start.
+/// Runs until the server stops or no shape or request needs the database. `first`: no stream was followed since the
+/// start.
 fn follow(server: &Arc<ShapesServer>, first: &mut bool) -> Result<(), FollowError> {
     let options = setup::Options {
         slot: server.config.slot(),
@@ -109,7 +110,7 @@ fn follow(server: &Arc<ShapesServer>, first: &mut bool) -> Result<(), FollowErro
     Ok(followed?)
 }
 
-/// What is known of the source from earlier connections.
+/// Knowledge of the source from earlier connections.
 fn known_source(server: &ShapesServer) -> Option<Known> {
     let known = server.known_source()?;
     if server.lifetime.faults.has(Fault::SetBackUnnoticed) {
@@ -126,7 +127,7 @@ fn greet(server: &ShapesServer, postgres: &Server, resume: &Resume) {
              with REPLICATION and SELECT is enough (docs/ops/security.md)"
         );
     }
-    // Tables were in order until the stop, and what has happened since comes now. But a transaction that waits for a
+    // Tables were in order until the stop, and the changes since then come now. But a transaction that waits for a
     // standby was sent already and is in no snapshot yet: then the next shape of each table waits for the table's
     // writers.
     if *resume == Resume::Continue && !postgres.waits_for_standbys {

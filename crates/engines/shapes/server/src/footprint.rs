@@ -1,9 +1,9 @@
-//! What a registered shape costs in memory, and how long a start takes that finds many.
+//! Measures the memory of a registered shape, and the time of a start with many shapes.
 //!
 //! `SHAPES=1000000 cargo test -p thalweg-shapes --release -- --ignored --nocapture footprint::measured`
 //!
-//! Nothing of Postgres is in it: the kernel unit is filled as [`crate::make`] does it, and what is measured is the
-//! growth of a process that opens it again, with the server's allocator. So each measurement is a process of its own.
+//! The benchmark needs no Postgres: it fills the kernel unit as [`crate::make`] does, and measures the growth of a
+//! process that opens the unit again, with the server's allocator. So each measurement runs in a process of its own.
 
 use crate::config::ShapesConfig;
 use crate::format::note::{ShapeNote, Stored};
@@ -26,7 +26,7 @@ use thalweg_shapes_model::table::Table;
 use thalweg_shapes_model::table::sample::{self, INT4, TEXT, column};
 use thalweg_shapes_source::clock::SystemClock;
 
-/// What a shape may cost, in bytes.
+/// The bound on the memory of a shape, in bytes.
 const EACH_MAX: usize = 700;
 
 /// Bytes of memory that this process has from the system.
@@ -79,7 +79,7 @@ fn server(folder: &Path) -> Arc<ShapesServer> {
     Arc::new(ShapesServer::new(config(), Store::open(unit::open(folder)).unwrap(), Arc::new(SystemClock)))
 }
 
-/// Waits until everything is durable, and settles it.
+/// Waits until all logs are durable, and settles them.
 fn settle(server: &ShapesServer, now: u64) {
     let logs = server.changes.store.logs();
     server.changes.store.wait(logs.journal().end()).unwrap();
@@ -130,7 +130,7 @@ fn fill(server: &ShapesServer, numbers: Range<u64>) {
     settle(server, numbers.end);
 }
 
-/// In a process of its own: opens a unit again, and says what that took.
+/// In a process of its own: opens a unit again, and prints the time and memory.
 #[test]
 #[ignore = "a part of others"]
 fn opened_again() {
@@ -183,12 +183,12 @@ fn assert_found(server: &ShapesServer, count: u64) {
     println!("found in {took:?}");
 }
 
-/// What a part says in a process of its own.
+/// Runs one measurement in a process of its own, and returns its values.
 fn apart(part: &str, folder: &Path, count: u64) -> std::collections::HashMap<String, usize> {
     let part = format!("footprint::{part}");
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", &part, "--ignored", "--nocapture"]);
-    // Whatever is free goes back to the system at once: it is not what shapes need.
+    // Free memory goes back to the system at once: it is not memory of shapes.
     let command = command.env("FOOTPRINT_FOLDER", folder).env("SHAPES", count.to_string());
     let out = command.env("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0").output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -210,7 +210,7 @@ fn a_registered_shape_costs_at_most_700_bytes() {
     apart("made", few.path(), some);
     let made = apart("made", many.path(), count);
     assert!(made["each"] <= EACH_MAX, "{made:?}");
-    // Without what every server has.
+    // Without the memory of a server without shapes.
     let [few, many] = [few, many].map(|folder| apart("opened_again", folder.path(), 0));
     let each = (many["bytes"] - few["bytes"]) / (many["shapes"] - few["shapes"]);
     assert_eq!((few["shapes"], many["shapes"]), (some as usize, count as usize));

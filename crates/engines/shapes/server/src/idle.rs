@@ -1,13 +1,13 @@
 //! When the server lets go of the database: no client asks for shapes and no change comes.
 //!
-//! A database that is billed by use falls asleep when nobody is connected to it. Then everything that was read stays,
-//! the replication slot too, and the next request for a shape brings the connections back.
+//! A database that is billed by use is suspended while it has no connections. All data that was read stays, as does the
+//! replication slot, and the next request for a shape opens the connections again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A connection that was opened again is kept for at least this long, so that the stream has time to bring what has
-/// gathered.
+/// A connection that was opened again is kept for at least this long, so that the stream has time to bring the gathered
+/// changes.
 const AWAKE_MS: u64 = 5_000;
 /// After this long without a connection changes are read in any case: until they are, Postgres keeps its log for the
 /// replication slot.

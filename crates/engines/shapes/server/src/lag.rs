@@ -1,7 +1,8 @@
 //! How far the changes that were applied are behind Postgres's log.
 //!
-//! The replication stream does not say where the log ends: its positions are those of what was sent. So Postgres is
-//! asked now and then, on a connection of its own, which also tells of a server whose queue for queries is full.
+//! The replication stream does not give the end of Postgres's log: its positions are those of sent messages. So a
+//! thread queries Postgres at intervals, on a connection of its own, which also detects a server whose queue for
+//! queries is full.
 
 use crate::lifetime::Lifetime;
 use crate::watermarks::Watermarks;
@@ -20,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Ends of the log that are remembered with their times; beyond that every second one is forgotten.
 const MARKS_MAX: usize = 1024;
 
-/// What is not applied yet.
+/// The part of Postgres's log that is not applied yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Behind {
     /// Of the log as it was when Postgres was asked last.
@@ -69,7 +70,7 @@ impl Lag {
         let mut marks = self.0.lock();
         while marks.open.pop_front_if(|(end, _)| *end <= processed + 1).is_some() {}
         Behind {
-            // Nothing was followed yet: there is nothing to be behind of.
+            // No stream was followed yet: the lag is zero.
             bytes: if processed == 0 { 0 } else { marks.end.saturating_sub(processed + 1) },
             age: marks.open.front().map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(*since)),
             kept_bytes: marks.kept_bytes,

@@ -1,4 +1,4 @@
-//! Leaving a source: the one place that drops everything which means something in one history only.
+//! Leaving a source: the one place that drops all state which is valid in one history only.
 //!
 //! Positions, transaction ids, oids, snapshots and all that was made of them belong to the history that was read.
 //! Another server, or the same one after its storage was set back, gives the same numbers to other things.
@@ -9,8 +9,8 @@ use crate::store::StoreError;
 use std::sync::atomic::Ordering;
 
 impl ShapesServer {
-    /// Drops everything that came from the source so far. New snapshots wait until another source is followed. Nothing
-    /// of the old source comes back at a restart as soon as the first frame that is written after this call is durable.
+    /// Drops all state from the source. New snapshots wait until another source is followed. Once the first frame that
+    /// is written after this call is durable, a restart restores no state of the old source.
     pub(crate) fn leave_source(&self, why: &str) -> Result<(), StoreError> {
         self.source.followed.lost();
         self.lifetime.counters.left.fetch_add(1, Ordering::Relaxed);

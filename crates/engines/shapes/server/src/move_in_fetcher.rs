@@ -1,12 +1,12 @@
-//! Fetching rows that come because an inner query's values did.
+//! Fetches move-ins: rows that enter a shape because its inner query selects new values.
 //!
-//! The thread that applies changes only says what is wanted: it never waits for Postgres, nor for a queue behind it.
-//! Threads of a pool of their own take a snapshot, see to it that it has all that was applied by now, and read the
-//! rows. Until they know the snapshot the values count as before, and other values that come for the same shape are
-//! asked for with them.
+//! The applier only enqueues requests: it never waits for Postgres, nor for a queue in front of it. Threads of a
+//! separate pool take a snapshot, ensure that it contains all applied transactions, and read the rows. Until the
+//! snapshot is known the shape behaves as if the values had not changed, and further values of the same shape join the
+//! request.
 //!
-//! What cannot be had now (the table is locked, the database cannot be reached, a commit is not visible yet) is asked
-//! for again later, one table independently of the others, until [`PATIENCE`] is over: then the shape is made anew.
+//! A fetch that fails for now (the table is locked, the database cannot be reached, a commit is not visible yet) is
+//! tried again later, each table independently of the others, until [`PATIENCE`] is over: then the shape is dropped.
 
 use crate::faults::Fault;
 use crate::feed_lock::SharedFeed;
@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const LOCK: Duration = Duration::from_secs(1);
 /// How long reading the rows of one shape may take.
 const FETCH: Duration = Duration::from_secs(600);
-/// How often a snapshot is taken anew at once that has not everything that was applied, and the pause in between.
+/// How often a snapshot that lacks applied transactions is taken again at once, and the pause in between.
 const SNAPSHOTS_MAX: usize = 20;
 const VISIBLE_AFTER: Duration = Duration::from_millis(2);
 /// How long a table is left alone after an attempt that failed.
@@ -70,7 +70,7 @@ struct Queue {
     running: usize,
 }
 
-/// What waits for rows of one table.
+/// The requests that wait for rows of one table.
 #[derive(Default)]
 struct Line {
     waiting: VecDeque<Waiting>,
@@ -119,7 +119,7 @@ impl MoveInFetcher {
         }
     }
 
-    /// Interrupts what runs. Nothing is fetched any more.
+    /// Interrupts running fetches, and prevents new ones.
     pub(crate) fn stop(&self) {
         let pool = self.pool.lock().take();
         drop(pool);
@@ -149,7 +149,7 @@ impl MoveInFetcher {
         }
     }
 
-    /// Begins what can be begun.
+    /// Starts the fetches that can run now.
     pub(crate) fn start(self: &Arc<Self>) {
         let now = self.lifetime.clock.now();
         let pool = self.pool.lock();
@@ -170,7 +170,7 @@ impl MoveInFetcher {
         }
     }
 
-    /// What came since the last time.
+    /// Takes the rows that were fetched since the last call.
     pub(crate) fn arrivals(&self) -> Vec<FetchedRows> {
         std::mem::take(&mut *self.arrivals.lock())
     }
@@ -184,11 +184,11 @@ impl MoveInFetcher {
         self.arrivals.lock().extend(arrivals);
     }
 
-    /// An attempt is over; what it left is asked for again, unless it has waited for too long.
+    /// An attempt is over: the requests that it left are tried again, unless they have waited for too long.
     fn ended(self: &Arc<Self>, table: u32, left: Vec<Waiting>) {
         let now = self.lifetime.clock.now();
         let failed = !left.is_empty();
-        // While nothing comes from Postgres there is nothing to be late for.
+        // While no changes come from Postgres the requests do not age.
         let away = self.source.health() != Health::Active;
         let (mut again, mut over) = (Vec::new(), Vec::new());
         for waiting in left {
@@ -206,7 +206,7 @@ impl MoveInFetcher {
         }
     }
 
-    /// Fetches for all of one table, from one snapshot. Gives back what is to be asked for again.
+    /// Fetches the batch of one table from one snapshot. Returns the requests to try again.
     fn work(&self, session: Result<&mut Session, SourceError>, batch: &[Waiting]) -> Vec<Waiting> {
         let (mut asks, mut later) = (Vec::with_capacity(batch.len()), Vec::new());
         {
@@ -244,21 +244,22 @@ impl MoveInFetcher {
             }
         }
         session.roll_back();
-        // What was written without a commit may stay in the server's memory for long, and the stream has to get there.
+        // Postgres may keep WAL without a commit in memory for long, and the stream has to reach the snapshot's
+        // position.
         if let Err(error) = snapshot::flush(session, snapshot.lsn) {
             tracing::debug!(%error, "rows of a subquery may wait for the next transaction");
         }
         later
     }
 
-    /// These were not fetched: they are asked for again, if that may help and their place in the stream is still to
+    /// Handles requests that failed: they are tried again if that may help and their place in the stream is still to
     /// come.
     fn leave(&self, asks: &[(Ask, Waiting)], why: &Unfetched, later: &mut Vec<Waiting>) {
         let (error, again) = match why {
             Unfetched::Later(error) => (error.to_string(), true),
             Unfetched::Never(error) => (error.clone(), false),
         };
-        // Of a table it is said once, until rows of it come again.
+        // Logged once per table, until a fetch of its rows succeeds again.
         let table = asks.first().map(|(_, waiting)| waiting.wanted.table);
         let is_known = again && table.is_some_and(|table| self.queue.lock().is_failing(table));
         if is_known {
@@ -304,7 +305,7 @@ impl MoveInFetcher {
 }
 
 impl Queue {
-    /// The next shapes of one table that may be asked for.
+    /// The next requests of one table that may run.
     fn next(&mut self, now: Instant) -> Option<(u32, Vec<Waiting>)> {
         if self.running >= RUNNING_MAX {
             return None;

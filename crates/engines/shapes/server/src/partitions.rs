@@ -1,8 +1,7 @@
-//! What a table is a partition of, which the stream does not say.
+//! The tables that a table is a partition of, which the replication stream does not give.
 //!
-//! The thread that applies changes has to know before it goes on: a row of a new partition belongs to the shapes of the
-//! whole. It waits for the answer, but never for long; without one, the shapes that the row may belong to are made
-//! anew.
+//! The applier has to know them before it goes on: a row of a new partition belongs to the shapes of the partitioned
+//! table. It waits for the answer, but never for long; without one, the shapes that the row may belong to are dropped.
 
 use crate::no_wait;
 use parking_lot::Mutex;
@@ -13,12 +12,12 @@ use thalweg_shapes_source::error::SourceError;
 use thalweg_shapes_source::pool::Jobs;
 use thalweg_shapes_source::session::Endpoint;
 
-/// How long an answer is waited for.
+/// How long to wait for an answer.
 const WITHIN: Duration = Duration::from_secs(2);
 
 pub(crate) struct Partitions {
     publication: String,
-    /// One connection of its own: what else is asked of Postgres may have to wait.
+    /// One separate connection: other queries may have to wait for theirs.
     pool: Mutex<Option<Box<dyn Jobs>>>,
 }
 
@@ -42,12 +41,12 @@ impl Partitions {
             let Some(pool) = &*pool else { return Err(SourceError::Stopped) };
             pool.submit(Box::new(move |session| {
                 let found = session.and_then(|session| catalog::lookup_oids(session, &publication, &[table]));
-                // Nobody may wait for it any more.
+                // The receiver may have given up.
                 let _ = send.send(found);
             }))?
         };
         let Ok(found) = receive.recv_timeout(WITHIN) else {
-            // What waits for the server is interrupted by another thread: that may take as long.
+            // Another thread interrupts the query, as that may take as long.
             let interrupt = std::thread::Builder::new().name("shapes-interrupt".into());
             let _ = interrupt.spawn(move || asked.cancel());
             return Err(SourceError::Other(format!("no answer within {WITHIN:?}")));

@@ -1,7 +1,7 @@
-//! What an answer holds: rows of the snapshot, or changes after a position, in the form in which they are sent.
+//! The content of an answer: rows of the snapshot, or changes after a position, in the form in which they are sent.
 //!
-//! Entries of a shape are often neighbours in the change log, or nearly so: they are read in one go, and what lies
-//! between them is left out. Changes that were put together once are kept for a while in the change cache, for other
+//! Entries of a shape are often neighbours in the change log, or nearly so: they are read in one go, and the bytes
+//! between them are left out. Changes that were put together once are kept for a while in the change cache, for other
 //! requests for the same.
 
 use crate::change_cache::{ChangeCache, Key};
@@ -15,14 +15,14 @@ use thalweg_shapes_core::encode::message;
 use thalweg_shapes_core::state::entries::Entry;
 use thalweg_shapes_model::offset::ShapeOffset;
 
-/// Reading over this much that belongs to others costs less than to look something up again.
+/// Reading this many bytes of other shapes costs less than another lookup.
 const GAP_MAX: u64 = 4096;
 /// Answers of less are not counted: bounds on connections are enough for them.
 pub(crate) const UNCOUNTED_MAX: u64 = 4 << 10;
-/// Whatever leaves memory while it is looked for is on the disk.
+/// Attempts to read from the recent window; changes that leave it during an attempt are on the disk.
 const HOT_TRIES: usize = 3;
 
-/// What is to be read.
+/// The messages to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReadRange {
     /// Rows between two positions of a shape's own log.
@@ -66,11 +66,10 @@ impl Blocking<'_> {
     }
 }
 
-/// What a read in steps has of its chunks. Each step goes over what is wanted from its start, with the chunks that have
-/// come.
+/// The chunks that a read in steps has so far. Each step goes over the range from its start, with these chunks.
 #[derive(Default)]
 struct Steps {
-    /// Kept once something had to be waited for: until then no step is taken twice.
+    /// Kept once a step had to wait: until then no step is taken twice.
     have: Vec<(ReadFrom, Chunk)>,
     under_way: Option<(ReadFrom, Box<ChunkRead>)>,
     wants: Option<Ticket<()>>,
@@ -103,7 +102,7 @@ impl Steps {
     }
 }
 
-/// What is wanted, being read on I/O threads.
+/// A read of one range in steps, on I/O threads.
 pub(crate) struct Reading {
     shape: u64,
     range: ReadRange,
@@ -115,7 +114,7 @@ impl Reading {
         Self { shape, range, steps: Steps::default() }
     }
 
-    /// See [`try_read`] for what it gives. A step blocks for a local device alone.
+    /// See [`try_read`] for the result. A step blocks for a local device alone.
     pub(crate) fn step(&mut self, from: Sources<'_>) -> Step<Result<Vec<Bytes>, ReadError>> {
         let read = from.read(self.shape, &self.range, &mut Blocking::Steps(&mut self.steps));
         match (read, self.steps.wants.take()) {
@@ -201,7 +200,7 @@ impl Sources<'_> {
                 (split, recent) = (from, found);
                 break;
             }
-            // They left meanwhile: they are durable now.
+            // The changes left the window in between: they are durable now.
         }
         let durable = |at| blocking.chunk(self.store, self.store.bodies(at..split));
         if let Err(error) = each_durable(range.start..split, durable, &mut f)? {
@@ -265,7 +264,7 @@ fn run(entries: &[Entry]) -> usize {
     1 + entries.windows(2).take_while(|pair| follows(pair)).count()
 }
 
-/// Picks entries out of what is read of the change log, part after part.
+/// Picks entries out of the change log, part after part.
 struct Picked<'a> {
     entries: &'a [Entry],
     /// The entry that is not whole yet.
@@ -277,7 +276,7 @@ struct Picked<'a> {
 }
 
 impl Picked<'_> {
-    /// Appends what a part has of the entries; `at` is its place in the change log.
+    /// Appends the entries' bytes of a part; `at` is its place in the change log.
     fn take(&mut self, at: u64, part: &[u8]) {
         let part_end = at + part.len() as u64;
         while let Some(entry) = self.entries[..self.upto].get(self.next) {

@@ -31,8 +31,8 @@ impl RecentWindow {
         Self { blocks: Mutex::default(), bytes_max }
     }
 
-    /// Adds what was just written at `at`, by a frame that ends at `end`; waits for the disk if there is too much that
-    /// is not durable.
+    /// Adds the bytes that were just written at `at`, by a frame that ends at `end`; waits for the disk while too many
+    /// bytes are not durable.
     pub(crate) fn push(&self, store: &Store, at: u64, bytes: Bytes, end: Lsn) -> Result<(), StoreError> {
         loop {
             let oldest = {

@@ -1,4 +1,4 @@
-//! Every shape by its names: its handle, what it selects, and what was asked for in these very words.
+//! All shapes: by handle, by identity (what they select), and by query key (the parameters of a request).
 
 use crate::shape::Shape;
 use hashbrown::HashTable;
@@ -9,10 +9,10 @@ use thalweg_shapes_core::request::params;
 use thalweg_shapes_model::definition::Identity;
 use thalweg_shapes_model::name::Name;
 
-/// How many words are remembered for shapes that were made in other words.
+/// The number of remembered query keys of shapes that were made with another query key.
 const OTHER_QUERY_KEYS: usize = 64 << 10;
 
-/// The shapes that answer requests. Each is found by the words that it was made in, for as long as it lives.
+/// The shapes that answer requests. Each is found by the query key that it was made with, for as long as it lives.
 pub(crate) struct Registry {
     /// Rises when all shapes are dropped.
     epoch: u64,
@@ -24,8 +24,8 @@ pub(crate) struct Registry {
     by_handle: Places,
     by_identity: Places,
     by_query_key: Places,
-    /// Other words, hashed twice, to the place and the number of a shape. Wrong only if two of 2^128 meet: the seeds
-    /// are this process's own, so nobody can look for such a pair.
+    /// Other query keys, hashed twice, to the place and the number of a shape. A lookup is wrong only if two of 2^128
+    /// hashes collide; the seeds are random per process, so a client cannot search for a collision.
     other_query_keys: Cache<u128, (u32, u64)>,
 }
 
@@ -46,8 +46,8 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// The number of times that all shapes were dropped. What was found out about the source in one epoch is not true
-    /// of the next one.
+    /// The number of times that all shapes were dropped. Knowledge of the source from one epoch is not valid in the
+    /// next one.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -79,7 +79,7 @@ impl Registry {
         self.find(&self.by_identity, self.hasher.hash_one(identity), |shape| shape.identity == identity)
     }
 
-    /// The shape that was asked for in these words.
+    /// The shape of a query key.
     pub(crate) fn by_query_key(&self, query_key: &[u8]) -> Option<&Arc<Shape>> {
         let hash = self.hasher.hash_one(query_key);
         self.find(&self.by_query_key, hash, |shape| own_query_key(shape) == query_key).or_else(|| {
@@ -101,7 +101,7 @@ impl Registry {
         u128::from(hash) << 64 | u128::from(self.second.hash_one(query_key))
     }
 
-    /// Remembers that these words mean this shape.
+    /// Remembers that a query key selects this shape.
     pub(crate) fn learn(&self, query_key: &[u8], shape: &Shape) {
         let hash = self.hasher.hash_one(query_key);
         if self
@@ -159,16 +159,15 @@ impl Registry {
     }
 }
 
-/// The words in which a shape was made. They are put together again each time: keeping them would cost more.
+/// The query key that a shape was made with. It is assembled again each time: keeping it would cost more.
 fn own_query_key(shape: &Shape) -> Vec<u8> {
     params::Shape::of(&shape.family, &shape.condition).key()
 }
 
-/// How many tables there are of one kind: one grows at a time, and while it does everybody waits.
+/// The number of hash tables of one kind: one grows at a time, and lookups wait during that.
 const TABLES: usize = 64;
 
-/// Places of shapes by half a hash. The other half chooses the table, so that a table grows without looking at its
-/// shapes.
+/// Places of shapes by half a hash. The other half chooses the table, so that a table grows without reading its shapes.
 struct Places(Box<[HashTable<(u32, u32)>]>);
 
 impl Default for Places {
@@ -248,7 +247,7 @@ mod tests {
             (None, None)
         );
         assert_eq!(registry.len(), 1);
-        // The next one has its place, and not its words.
+        // The next shape has its place, and another query key.
         registry.insert(shape(3, "c"));
         assert_eq!(number(registry.by_query_key(&query_key("(a)"))), None);
         assert_eq!(registry.shapes.len(), 2);

@@ -66,7 +66,7 @@ impl Retirement {
         shapes.iter().map(|shape| self.drop_shape(shape)).max().unwrap_or_default()
     }
 
-    /// Drops every shape, and has those begun anew that are about to be registered.
+    /// Drops every shape. Creates that have not registered theirs yet begin again.
     pub(crate) fn drop_all(&self, why: &str) -> Lsn {
         let shapes = self.catalog.registry.write().begin_epoch();
         if !shapes.is_empty() {
@@ -137,7 +137,7 @@ impl Retirement {
     }
 
     /// Deletes the logs of a shape as soon as there is space for that. A shape that is forgotten but not deleted would
-    /// come back at the next start, without what happened since.
+    /// come back at the next start, without the changes since.
     fn delete_later(&self, retired: &Retired) -> Lsn {
         loop {
             if !self.lifetime.stopping() {

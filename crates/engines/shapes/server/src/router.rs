@@ -17,14 +17,14 @@ use thalweg_shapes_model::table::{FIRST_NORMAL_OID, Kind, Table, TableName};
 /// A row by the table's columns. `None`: NULL.
 type Cells<'a> = Vec<Option<&'a [u8]>>;
 
-/// An effect of a change beyond its rows: shapes to drop, or a table to describe anew.
+/// An effect of a change beyond its rows: shapes to drop, or a table to describe again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Invalidation {
-    /// The table is not what its shapes were made for, or its rows are all gone: they must be fetched again.
+    /// The table is not the one that its shapes were made for, or its rows are all gone: they must be fetched again.
     Table { oid: u32, why: &'static str },
     /// A column that was never null is: the table as it must be now. Its rows look as before, so its shapes go on.
     Nullable(Arc<Table>),
-    /// Whether a shape has the row is too costly to find out.
+    /// The where clause of a shape is too costly to evaluate for the row.
     Costly { route_id: u32 },
 }
 
@@ -43,7 +43,7 @@ struct Route {
     /// Places of columns that are never null, as far as is known.
     strict: Vec<usize>,
     matcher: Matcher,
-    /// How many shapes look at whole transactions.
+    /// The number of shapes whose changes the graph finds, a transaction at a time.
     dependents: u32,
 }
 
@@ -69,8 +69,8 @@ impl Route {
     }
 }
 
-/// A table as the stream describes it, and whose changes its changes are: its own, and those of what it is a partition
-/// of.
+/// A table as the stream describes it, and whose changes its changes are: its own, and those of the tables that it is a
+/// partition of.
 struct Relation {
     name: TableName,
     columns: Vec<(String, u32)>,
@@ -95,7 +95,7 @@ pub(crate) struct Router {
     /// Route ids that come free when the transaction that is being read is over: until then it may name them.
     leaving: Vec<u32>,
     routes: HashMap<u32, Route>,
-    /// What a partition is part of.
+    /// The tables that a partition is part of.
     ancestors: HashMap<u32, Vec<u32>>,
     relations: HashMap<u32, Relation>,
     projections: Vec<Projection>,
@@ -185,7 +185,7 @@ impl Router {
         }
     }
 
-    /// A transaction begins: nobody names route ids any more that were left before.
+    /// A transaction begins: no later one names the route ids that were released before it, so they can be used again.
     pub(crate) fn turn(&mut self) {
         self.free.append(&mut self.leaving);
     }
@@ -213,7 +213,7 @@ impl Router {
         self.registrations.get(route_id as usize)?.as_ref().map(|registration| &registration.shape)
     }
 
-    /// By what changes of a table would find a predicate, among those that it has.
+    /// The lookup by which changes of a table would find a predicate, among those of the table.
     pub(crate) fn explain(&self, table: u32, predicate: &Predicate) -> Explanation {
         match self.routes.get(&table) {
             Some(route) => route.matcher.explain(predicate),
@@ -236,7 +236,7 @@ impl Router {
         route_ids
     }
 
-    /// What these tables are partitions of.
+    /// Records the tables that these tables are partitions of.
     pub(crate) fn know_ancestors(&mut self, tables: impl IntoIterator<Item = (u32, Vec<u32>)>) {
         for (oid, ancestors) in tables {
             self.ancestors.insert(oid, ancestors);
@@ -244,9 +244,8 @@ impl Router {
         self.version += 1;
     }
 
-    /// Tables that a message tells of and whose place among partitions is not known, although it matters by now. Asked
-    /// for each message of rows: the stream describes a table once, and what is partitioned may get its first shape
-    /// after that.
+    /// The tables of a message whose ancestors are unknown, if they matter now. Evaluated for each message of rows: the
+    /// stream describes a table once, and a partitioned table may get its first shape after that.
     pub(crate) fn unknown_relations(&self, message: &Message<'_>) -> Vec<u32> {
         match message {
             Message::Insert { relation, .. } | Message::Update { relation, .. } | Message::Delete { relation, .. } => {
@@ -260,7 +259,7 @@ impl Router {
     }
 
     fn is_unknown(&self, relation: u32) -> bool {
-        // As long as nothing has changed since the last row, nothing is asked.
+        // While the router has not changed since the last row, no query is needed.
         self.relations.get(&relation).is_some_and(|known| known.version != self.version)
             && !self.ancestors.contains_key(&relation)
             && self.wholes().next().is_some()
@@ -293,7 +292,7 @@ impl Router {
         self.version += 1;
     }
 
-    /// A new stream describes its tables anew.
+    /// Forgets the described tables: a new stream describes its tables again.
     pub(crate) fn forget_relations(&mut self) {
         self.relations.clear();
     }
@@ -522,7 +521,7 @@ fn by_projection(
     }
 }
 
-/// A row's values by the table's columns. What the change did not touch is taken from the old row.
+/// A row's values by the table's columns. Values that the change did not touch are those of the old row.
 fn cells<'a>(tuple: Tuple<'a>, old: Option<Tuple<'a>>, places: &[usize]) -> Cells<'a> {
     let values: Vec<Value<'a>> = tuple.values().collect();
     let mut old_values: Option<Vec<Value<'a>>> = None;
@@ -543,8 +542,8 @@ fn cells<'a>(tuple: Tuple<'a>, old: Option<Tuple<'a>>, places: &[usize]) -> Cell
         .collect()
 }
 
-/// Whether a table that looks like this to the stream is the one that its shapes were made for. The stream leaves out
-/// columns that are generated, and may name a domain where the catalog has what is below it. Without `all` there may be
+/// Whether a table that the stream describes by `columns` is the one that its shapes were made for. The stream leaves
+/// out generated columns, and may name a domain where the catalog has its base type. Without `all` the table may have
 /// other columns as well.
 fn fits(table: &Table, columns: &[(String, u32)], all: bool) -> bool {
     let known = |name: &str| table.columns.iter().any(|column| column.name == name);

@@ -3,14 +3,14 @@
 //! | owner | state |
 //! |---|---|
 //! | [`Lifetime`] | the clock, the stop, the counters |
-//! | [`SharedFeed`] | what the change path decides with |
+//! | [`SharedFeed`] | the state that the change path decides with |
 //! | [`Watermarks`] | how far changes have come |
-//! | [`Catalog`] | the shapes that requests find, and what new shapes share with them |
+//! | [`Catalog`] | the shapes that requests find, and the values that new shapes share with them |
 //! | [`ChangeStore`] | the kernel unit, and the copies of changes in memory |
-//! | [`Source`] | the database: ways to it, what is noted and known of it |
+//! | [`Source`] | the database: its connections, its bookmark, the known tables |
 //! | [`MoveInFetcher`] | rows of subqueries that are being fetched |
 //! | [`Retirement`] | taking shapes out |
-//! | [`Compactor`] | what the background has to merge |
+//! | [`Compactor`] | the shapes that need a new base |
 //!
 //! A job takes the owners that it needs. Making shapes, recovery and maintenance need nearly all of them: they are
 //! methods of [`ShapesServer`], each in the file of its job. `../README.md` has the order of the locks.
@@ -96,7 +96,7 @@ impl ShapesServer {
         self.source.lag.behind(self.watermarks.processed_lsn(), self.lifetime.clock.now())
     }
 
-    /// What is known of the source; `None`: nothing was ever read.
+    /// Knowledge of the source; `None`: no stream was ever followed.
     pub(crate) fn known_source(&self) -> Option<Known> {
         let note = self.source.bookmark.note()?;
         let of_shape = |shape: &Arc<Shape>| {

@@ -21,12 +21,12 @@ use thalweg_shapes_model::snapshot::PgSnapshot;
 
 #[derive(Debug, Default)]
 pub(crate) enum Phase {
-    /// Nothing is known yet but the definition.
+    /// Only the definition is known yet.
     #[default]
     Preparing,
     /// Rows are being copied; changes are recorded.
     Snapshotting,
-    /// Everything is there.
+    /// All rows are there.
     Live,
     Failed(Arc<Failure>),
     /// Clients must refetch.
@@ -35,16 +35,16 @@ pub(crate) enum Phase {
 
 const UNKNOWN: u32 = u32::MAX;
 
-/// What changes while a shape lives. There may be a million shapes that nothing ever happens to: what they can do
-/// without is not in here, but in a part of its own.
+/// The state of a shape that changes while it lives. A server may have a million idle shapes: fields that these do not
+/// need are in a part of their own.
 pub(crate) struct State {
     pub(crate) phase: Phase,
-    /// The log of its snapshot in the kernel unit, once it is there.
+    /// The log of its snapshot in the kernel unit, once it is made.
     pub(crate) log: Option<LogId>,
     /// Its place in the router, while it has one.
     pub(crate) route_id: Option<u32>,
     pub(crate) entries: LazyBox<Entries>,
-    /// What its rows were read in; many shapes have the same one.
+    /// The snapshot that its rows were read in; many shapes share one.
     pub(crate) snapshot: Option<Arc<PgSnapshot>>,
     /// Transactions may still come that must not be applied, because the rows have them.
     contained: bool,
@@ -54,7 +54,7 @@ pub(crate) struct State {
     pub(crate) chunks: Chunks,
     /// Bases after the snapshot, of a shape that has any.
     pub(crate) bases: Option<Box<Bases>>,
-    /// Somebody began with the newest base.
+    /// A client began with the newest base.
     pub(crate) joined: bool,
     passing: Option<Box<Passing>>,
 }
@@ -86,15 +86,15 @@ impl Deref for Chunks {
     }
 }
 
-/// What a shape has while it is made or asked for.
+/// State that a shape has only while it is made or read.
 #[derive(Default)]
 struct Passing {
     /// Entries whose transactions may be in the snapshot: it was not taken yet when they came.
     early: Vec<(u32, Entry)>,
-    /// What was copied of the snapshot so far.
+    /// The rows and bytes of the snapshot that were copied so far.
     copied: Option<Copied>,
     waiters: Vec<(u64, Waker)>,
-    /// Of a shape that depends on other tables' rows: what is not shown yet.
+    /// Of a shape that depends on other tables' rows: the entries that are not published yet.
     pending_entries: Option<Box<PendingEntries>>,
     /// The last live answer, which others may ask for too: what it follows, where it ends, its body.
     shared: Option<(ShapeOffset, ShapeOffset, Bytes)>,
@@ -150,15 +150,15 @@ impl State {
         self.passing.get_or_insert_default()
     }
 
-    /// Gives the part back if there is nothing in it.
+    /// Frees the part if it is empty.
     fn pass(&mut self) {
         if self.passing.as_ref().is_some_and(|passing| passing.is_over()) {
             self.passing = None;
         }
     }
 
-    /// Gives up what was kept for other requests. The transaction at `applied` may be on its way, those
-    /// before it do not come again.
+    /// Gives up state that was kept for other requests. The transaction at `applied` may still come, those before it do
+    /// not come again.
     pub(crate) fn rest(&mut self, applied: u64) {
         if self.contained && self.snapshot.as_ref().is_some_and(|snapshot| snapshot.lsn < applied) {
             self.contained = false;
@@ -186,7 +186,8 @@ impl State {
         self.passing().shared = Some((from, end, body));
     }
 
-    /// What was copied of the snapshot so far; `None`: a server did that which is gone.
+    /// The rows and bytes of the snapshot that were copied so far; `None`: an earlier run copied them, and their count
+    /// is unknown.
     pub(crate) fn copied(&self) -> Option<Copied> {
         let whole = || Copied { rows: self.rows.into(), bytes: self.chunks.last().copied().unwrap_or(0) };
         self.passing.as_ref().and_then(|passing| passing.copied).or_else(|| (self.rows != UNKNOWN).then(whole))
@@ -219,7 +220,7 @@ impl State {
                 return;
             }
         }
-        // What every base has is not a change any more.
+        // An entry that every base contains is not needed as a change.
         if let Some(bases) = &mut self.bases {
             if entry.offset() <= bases.start() {
                 return;
@@ -244,12 +245,12 @@ impl State {
         self.passing().pending_entries.get_or_insert_default().barrier(pending);
     }
 
-    /// What comes from now on is not shown before the journal is durable up to `end`.
+    /// Later entries are not published before the journal is durable up to `end`.
     pub(crate) fn hold_until(&mut self, end: Lsn) {
         self.passing().pending_entries.get_or_insert_default().durable(end);
     }
 
-    /// What waits for rows, up to the next barrier.
+    /// The entries that wait for rows, up to the next barrier.
     #[must_use]
     pub(crate) fn held_behind(&self, pending: u64) -> Vec<(u32, Entry)> {
         self.pending_entries().map(|pending_entries| pending_entries.behind(pending)).unwrap_or_default()
@@ -262,7 +263,7 @@ impl State {
         }
     }
 
-    /// Shows what may be shown; whether something is still held.
+    /// Publishes the entries that can be. Returns whether others still wait.
     pub(crate) fn release(&mut self, durable: Lsn, chunk_bytes: u64) -> bool {
         let Some(mut pending_entries) = self.passing.as_mut().and_then(|passing| passing.pending_entries.take()) else {
             return false;
@@ -283,7 +284,7 @@ impl State {
         self.passing().pending_entries.get_or_insert_default().lower_cap(lsn);
     }
 
-    /// Nothing after `lsn` is complete; `None`: everything is.
+    /// No change after `lsn` is complete; `None`: all are.
     pub(crate) fn set_cap(&mut self, lsn: Option<u64>) {
         if lsn.is_some() || self.pending_entries().is_some() {
             self.passing().pending_entries.get_or_insert_default().set_cap(lsn);
@@ -312,7 +313,7 @@ impl State {
         self.joined = false;
     }
 
-    /// Forgets the changes that no base needs any more.
+    /// Forgets the changes that no base needs.
     pub(crate) fn cut(&mut self) {
         let (start, before) = (self.start(), self.entries.bytes());
         if let Some(bases) = &mut self.bases
@@ -345,7 +346,7 @@ impl State {
         self.pending_entries().and_then(PendingEntries::oldest)
     }
 
-    /// Where what is known of the log begins: no position before it can be answered.
+    /// The start of the known part of the log: a read from an earlier position cannot be answered.
     #[must_use]
     pub(crate) fn start(&self) -> ShapeOffset {
         self.bases.as_ref().map_or(ShapeOffset::SNAPSHOT_END, |bases| bases.start())
@@ -371,7 +372,7 @@ impl State {
         Some(Rows { log: self.log, chunks, snapshot, end: ShapeOffset::SNAPSHOT_END })
     }
 
-    /// The snapshot was taken: what it contains is not applied.
+    /// The snapshot was taken: the transactions that it contains are not applied.
     pub(crate) fn snapshot_taken(&mut self, snapshot: Arc<PgSnapshot>, chunk_bytes: u64) {
         self.snapshot = Some(snapshot);
         self.contained = true;
@@ -382,7 +383,7 @@ impl State {
         self.pass();
     }
 
-    /// The shape begins with nothing, or with changes only: no transaction before `lsn` belongs to it.
+    /// The shape begins without rows, or with changes only: no transaction before `lsn` belongs to it.
     #[must_use]
     pub(crate) fn contained(&self) -> Option<&PgSnapshot> {
         self.snapshot.as_deref().filter(|_| self.contained)
@@ -399,7 +400,7 @@ impl State {
         self.early().into_iter().chain(self.entries.oldest()).chain(self.held()).min()
     }
 
-    /// The position after everything that there is so far.
+    /// The position after the newest entry.
     #[must_use]
     pub(crate) fn tail(&self) -> ShapeOffset {
         if self.entries.is_empty() { self.start() } else { self.entries.tail() }
@@ -424,11 +425,11 @@ impl State {
     }
 }
 
-/// A shape. What clients must not see before it is durable is not in here before it is.
+/// A shape. Its state has no entries that clients must not see before they are durable.
 pub(crate) struct Shape {
-    /// What references name it by.
+    /// The number by which references name it.
     pub(crate) number: u64,
-    /// What its clients' handles begin with.
+    /// The common beginning of its clients' handles.
     pub(crate) handle: Name,
     pub(crate) family: Arc<Family>,
     pub(crate) condition: Condition,
@@ -437,7 +438,7 @@ pub(crate) struct Shape {
     used_ms: AtomicU64,
 }
 
-/// What takes a waiter out again is unique among all shapes: a shape keeps no count.
+/// The key of a waiter is unique among all shapes: a shape keeps no count.
 static NEXT_KEY: AtomicU64 = AtomicU64::new(0);
 
 impl Shape {
@@ -452,7 +453,7 @@ impl Shape {
         Self { number, handle, family, condition, identity, state: Mutex::new(state), used_ms: AtomicU64::new(0) }
     }
 
-    /// What it selects, as it was asked for.
+    /// The definition that it was made from.
     pub(crate) fn definition(&self) -> Definition {
         self.family.with(&self.condition)
     }
@@ -467,7 +468,7 @@ impl Shape {
         self.handle_of(self.lock().newest())
     }
 
-    /// It is there for others, and no client sees it.
+    /// It exists for other shapes, and no client sees it.
     pub(crate) fn is_inner(&self) -> bool {
         self.family.log == LogMode::Inner
     }
@@ -502,7 +503,7 @@ impl Shape {
         state.pass();
     }
 
-    /// Somebody asked for it.
+    /// Notes a request for it.
     pub(crate) fn used(&self, now_ms: u64) {
         self.used_ms.store(now_ms, Ordering::Relaxed);
     }
@@ -511,8 +512,7 @@ impl Shape {
         self.used_ms.load(Ordering::Relaxed)
     }
 
-    /// When somebody asked for it last as far as is known: no start remembers it, but the name says when the shape was
-    /// made.
+    /// The time of the last known request: a restart forgets it, but the name has the time at which the shape was made.
     pub(crate) fn wanted_ms(&self) -> u64 {
         self.used_ms().max(self.handle.micros / 1000)
     }

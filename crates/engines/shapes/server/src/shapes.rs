@@ -44,9 +44,9 @@ pub struct ShapesStats {
     pub processed_lsn: u64,
     /// Changes in memory for live readers.
     pub hot_bytes: usize,
-    /// The stream of changes is open, or nobody needs it.
+    /// The stream of changes is open, or no shape or request needs it.
     pub active: bool,
-    /// Nobody needs the database: no connection to it is open.
+    /// No shape or request needs the database: no connection to it is open.
     pub asleep: bool,
     /// Times that the tables of shapes were compared with the catalog since the start.
     pub compared: u64,
@@ -80,7 +80,7 @@ pub struct ShapesStats {
     pub stuck: bool,
     /// That is because the disk is full.
     pub disk_full: bool,
-    /// Memory of answers that are not sent yet, and of what is kept for more readers.
+    /// Bytes in memory of answers that are not sent yet, and of messages that are kept for more readers.
     pub held_bytes: u64,
     /// Requests that wait for a shape to be made; all other requests that are under way.
     pub initial_requests: usize,
@@ -95,7 +95,7 @@ pub struct Shapes {
 }
 
 impl Shapes {
-    /// Brings back what the unit has, and begins to follow the database.
+    /// Restores the shapes of the unit, and begins to follow the database.
     pub fn open(logs: Arc<Logs<LogState>>, config: ShapesConfig) -> Result<Self, OpenError> {
         let store = Store::open(logs)?;
         let server = Arc::new(ShapesServer::new(config, store, Arc::new(SystemClock)));
@@ -132,7 +132,7 @@ impl Shapes {
         self.service.clone()
     }
 
-    /// Stops following. What was applied is durable or will be sent again.
+    /// Stops following. Applied changes are durable, or Postgres will send them again.
     pub fn stop(&mut self) {
         self.server.lifetime.stop();
         self.server.fetcher.stop();

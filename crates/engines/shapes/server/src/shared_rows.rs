@@ -32,7 +32,7 @@ impl SharedRows {
         *inner.holders.entry(log).or_default() += u32::try_from(shapes.len()).unwrap_or(u32::MAX);
     }
 
-    /// The shape, or its rows, are gone. Returns the logs that no shape refers to any more: the caller deletes them.
+    /// The shape, or its rows, are gone. Returns the logs that no shape refers to now: the caller deletes them.
     pub(crate) fn release(&self, shape: u64) -> Vec<LogId> {
         let mut inner = self.0.lock();
         let mut free = std::mem::take(&mut inner.left);

@@ -1,4 +1,5 @@
-//! The database that changes come from: ways to it, what is noted and known of it, and whether anything needs it.
+//! The database that changes come from: its connections, its bookmark, the known tables, and whether a shape or request
+//! needs it.
 
 use crate::bookmark::Bookmark;
 use crate::config::ShapesConfig;
@@ -23,7 +24,7 @@ pub(crate) struct Source {
     pub(crate) queries: Endpoint,
     /// The server that changes come from.
     pub(crate) followed: Arc<Followed>,
-    /// What is stored of it.
+    /// The durable record of the database.
     pub(crate) bookmark: Bookmark,
     /// Tables as Postgres has described them.
     pub(crate) tables: Tables,
@@ -65,8 +66,8 @@ impl Source {
         *self.health.lock() = health;
     }
 
-    /// Whether nothing has needed the database for as long as was set. A live request needs it while it waits, a new
-    /// shape while it is made.
+    /// Whether no request or shape has needed the database for the configured time. A live request needs it while it
+    /// waits, a new shape while it is made.
     pub(crate) fn is_idle(&self, lifetime: &Lifetime) -> bool {
         if !self.idle.is_on() {
             return false;
@@ -79,7 +80,7 @@ impl Source {
         self.idle.is_silent(now_ms)
     }
 
-    /// Another history begins, in which oids and positions mean something else.
+    /// Another history begins, in which oids and positions have other meanings.
     pub(crate) fn forget(&self) {
         self.lag.forget();
         self.tables.forget();

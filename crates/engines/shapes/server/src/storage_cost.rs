@@ -1,10 +1,11 @@
-//! What it costs to keep changes and to read them again: this crate's change log, SQLite, and a file of copies for each
-//! shape.
+//! Measures the cost of keeping changes and of reading them again: this crate's change log, SQLite, and a file of
+//! copies for each shape.
 //!
 //! `cargo test -p thalweg-shapes --release -- --ignored --nocapture storage_cost`
 //!
 //! An append is a transaction as `applier` puts it away; none waits for the disk, and the time until all are durable is
-//! told beside. A read goes from chunk to chunk as requests do. Every byte that is read is checksummed and compared.
+//! reported separately. A read goes from chunk to chunk as requests do. Every byte that is read is checksummed and
+//! compared.
 
 mod files;
 mod memory;
@@ -18,7 +19,7 @@ use sqlite::Sqlite;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Chunks of 64 KiB: a run of ten is what a client asks for that was away for a while.
+/// Chunks of 64 KiB: a client that was away for a while reads a run of ten.
 const CHUNK_BYTES: u64 = 64 << 10;
 const CHUNKS: [usize; 2] = [5, 10];
 /// Readers at once, and how often they read.
@@ -37,17 +38,17 @@ fn body(lsn: u64, op: u64, last: bool) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Who keeps changes.
+/// A store of changes that is measured.
 trait Keeper {
     const NAME: &'static str;
-    /// What one reader has.
+    /// The state of one reader.
     type Reader: Reader + Send;
 
     /// An empty one, for this many shapes which all have all changes.
     fn open(shapes: u32) -> Self;
     /// Puts away a transaction of this many changes.
     fn append(&mut self, lsn: u64, changes: u64);
-    /// Makes everything durable.
+    /// Makes all changes durable.
     fn sync(&mut self);
     fn bytes_on_disk(&self) -> u64;
     /// A reader of the first shape.
@@ -125,7 +126,7 @@ fn reads<K: Keeper>(changes: u64, readers: &[(usize, usize)]) {
     }
 }
 
-/// All readers at once: from when the first begins until the last one has everything.
+/// All readers at once: the time from the first one's begin until the last one has all changes.
 fn read_round<K: Keeper>(keeper: &K, many: usize, chunks: usize, sum: u32) -> Duration {
     let start = Barrier::new(many);
     let mut readers: Vec<K::Reader> = (0..many).map(|_| keeper.reader()).collect();
@@ -175,7 +176,7 @@ fn storage_cost() {
     all_reads::<Files>();
 }
 
-/// The same, so small that it is no measurement: that all keepers give what they were given.
+/// The same, so small that it is no measurement: it checks that all keepers return the changes that they were given.
 #[test]
 fn every_keeper_gives_what_it_was_given() {
     fn small<K: Keeper>() {

@@ -1,4 +1,4 @@
-//! The shapes' kernel unit: which logs there are, and what one frame of each kind holds.
+//! The shapes' kernel unit: its logs, and the content of each kind of frame.
 
 use crate::format::note::{LogState, ShapeNote, SourceNote, Stored, StoredBase};
 use crate::format::references::References;
@@ -22,10 +22,10 @@ const BASE: &str = "b/";
 const TABLE: &str = "t/";
 const SHARED_ROWS: &str = "r/";
 
-/// Logs that are looked at under one lock.
+/// The number of logs that a sweep reads under one lock.
 const SWEEP: usize = 4096;
 
-/// What the unit could not do.
+/// A failed operation of the kernel unit.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error(transparent)]
@@ -44,7 +44,7 @@ impl StoreError {
         matches!(self, StoreError::Commit(CommitError::Refused(AppendError::NoSpace)))
     }
 
-    /// What was to be one frame of the journal is more than this, which is the most that one may have.
+    /// The most bytes that one frame of the journal may have, if the error is a frame with more.
     #[must_use]
     pub fn frame_max(&self) -> Option<usize> {
         match self {
@@ -84,7 +84,7 @@ pub(crate) struct StoredSharedRows {
     pub(crate) holders: Vec<u64>,
 }
 
-/// What a start finds beside shapes.
+/// The stored state that a start finds beside shapes.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) source: Option<SourceNote>,
@@ -93,7 +93,7 @@ pub(crate) struct Found {
     pub(crate) shared_rows: Vec<StoredSharedRows>,
 }
 
-/// What was written: how long the references are, and when all of it is durable.
+/// A write: the length of its references, and the position at which all of it is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) references: u64,
@@ -106,7 +106,7 @@ pub(crate) struct Store {
     changes: LogId,
     references: LogId,
     source: Mutex<Option<LogId>>,
-    /// Sees each step of what must survive a crash between any two.
+    /// Observes each step of an operation that must survive a crash between any two steps.
     #[cfg(test)]
     pub(crate) on_write: Mutex<Option<OnWrite>>,
 }
@@ -147,12 +147,12 @@ impl Store {
         &self.logs
     }
 
-    /// Lets the disk begin with what was written.
+    /// Starts the sync of the written frames.
     pub(crate) fn kick(&self) {
         self.logs.journal().kick();
     }
 
-    /// Waits until everything up to `end` is durable.
+    /// Waits until the journal is durable up to `end`.
     pub(crate) fn wait(&self, end: Lsn) -> Result<(), StoreError> {
         no_wait::assert_may_wait();
         self.logs.journal().kick();
@@ -418,8 +418,7 @@ impl Store {
         Ok(())
     }
 
-    /// A chunk of rows or bodies, if no device has to be waited for. What many ask for is in memory once, for all of
-    /// them.
+    /// A chunk of rows or bodies, if no device has to be waited for. A chunk that many readers need is in memory once.
     pub(crate) fn try_chunk(&self, from: ReadFrom) -> Option<Result<Chunk, ReadError>> {
         self.logs.recall(from).map(Ok).or_else(|| self.logs.try_read(from))
     }

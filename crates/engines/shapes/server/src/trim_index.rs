@@ -28,7 +28,7 @@ impl TrimIndex {
         }
     }
 
-    /// No shape needs what is before `bodies`: where to cut, if anywhere.
+    /// The point at which to cut the logs when no shape needs a body before `bodies`; `None`: there is none.
     pub(crate) fn cut(&mut self, bodies: u64) -> Option<TrimPoint> {
         let count = self.0.partition_point(|mark| mark.bodies <= bodies);
         // The first point is where the log begins already.

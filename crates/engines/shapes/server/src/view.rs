@@ -1,4 +1,4 @@
-//! What operators see of shapes: a page of a list, and one by its handle.
+//! The views of shapes for operators: a page of a list, and one shape by its handle.
 
 use crate::server::ShapesServer;
 use crate::shape::{Phase, Shape};
@@ -51,7 +51,7 @@ pub struct ShapeView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Page {
     pub(crate) shapes: Vec<ShapeView>,
-    /// What the next part comes after; `None`: this is the last one.
+    /// The position that the next page comes after; `None`: this is the last one.
     pub(crate) next: Option<u64>,
     pub(crate) source: SourceView,
 }

@@ -51,7 +51,7 @@ impl Watermarks {
         self.set_anchor(None);
     }
 
-    /// Bodies before this place in the change log belong to entries of shapes, or to nobody.
+    /// Bodies before this place in the change log belong to entries of shapes, or to no shape.
     pub(crate) fn published(&self) -> u64 {
         self.published.load(Ordering::Acquire)
     }

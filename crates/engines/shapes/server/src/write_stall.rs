@@ -43,7 +43,7 @@ impl WriteStall {
         }
     }
 
-    /// A new stream begins: Postgres sends again what could not be stored.
+    /// A new stream begins: Postgres sends the changes again that could not be stored.
     pub(crate) fn forget(&self) {
         *self.0.lock() = None;
     }

@@ -1,4 +1,4 @@
-//! What list objects promise.
+//! Tests of the guarantees of list objects.
 
 use super::page::{decode_page, encode_page};
 use super::*;

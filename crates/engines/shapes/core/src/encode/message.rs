@@ -156,9 +156,8 @@ pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
 /// The end of the first body, its comma included.
 ///
-/// Bodies begin with `{"key":` or `{"headers":`, and the search looks for `{"` and a letter. Within a string the quote
-/// has a backslash before it, unless it ends the string: then no letter follows. No other place has members of those
-/// names.
+/// Bodies begin with `{"key":` or `{"headers":`, so the search is for `{"` and a letter. Within a string the quote has
+/// a backslash before it, unless it ends the string: then no letter follows. No other place has members of those names.
 fn next_body(bodies: &[u8]) -> usize {
     for at in memchr::memmem::find_iter(bodies, b"},{\"") {
         let name = &bodies[at + 4..];

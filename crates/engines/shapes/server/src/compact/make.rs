@@ -1,4 +1,4 @@
-//! Making a base: the rows of the newest one, and what has changed since.
+//! Makes a base: the rows of the newest one, and the changes since.
 
 use super::Compactor;
 use super::pace::Pace;
@@ -53,7 +53,7 @@ pub(crate) struct Made {
     pub(crate) durable: Lsn,
 }
 
-/// What a base is made of.
+/// The input of a merge: a shape's newest base and the changes since.
 struct MergeInput {
     number: u32,
     log: LogId,
@@ -87,15 +87,15 @@ pub(crate) fn make(
     Ok(Some(Made { shape: Arc::clone(shape), base, durable }))
 }
 
-/// A base that nobody will see.
+/// Deletes the log of a base that will not be published.
 pub(crate) fn discard(compactor: &Compactor, log: LogId) {
-    // What is left of it goes at the next start.
+    // The next start deletes the log if this fails.
     if let Err(error) = compactor.changes.store.delete_shape(&[log]) {
         tracing::warn!(%error, "a base that was not finished cannot be deleted");
     }
 }
 
-/// Shows a base that is durable. Not if the shape went meanwhile.
+/// Publishes a durable base, unless the shape was retired since the merge began.
 pub(crate) fn show(compactor: &Compactor, made: Made) {
     let Made { shape, mut base, .. } = made;
     let log = base.log;
@@ -116,7 +116,7 @@ pub(crate) fn show(compactor: &Compactor, made: Made) {
 }
 
 fn source(compactor: &Compactor, shape: &Shape) -> Option<MergeInput> {
-    // Asked for first: what is before it, the shape has.
+    // Read before the shape is locked: the shape has all changes before this position.
     let processed = compactor.watermarks.processed_lsn();
     let state = shape.lock();
     if !state.is_live() {

@@ -1,9 +1,9 @@
-//! Keeps shapes' logs short: makes new bases in the background, and gives up what only old ones need.
+//! Keeps shapes' logs short: makes new bases in the background, and gives up changes that only old bases need.
 //!
-//! A base is shown when it is durable; from then on it answers clients that begin. Older bases stay for a while, for
-//! clients that began with them or have been away. Then they go in this order: no request is answered from them (409),
-//! their logs are deleted, the shape forgets the changes, and the change log is cut where no shape needs it. A crash
-//! after any of these brings back at most what was still deletable.
+//! A base is published when it is durable; from then on new clients read it. Older bases stay for a while, for clients
+//! that began with them or have been away. Then they go in this order: no request is answered from them (409), their
+//! logs are deleted, the shape forgets the changes, and the change log is cut where no shape needs it. A restart after
+//! a crash between these steps finds at most state that may be deleted.
 
 mod make;
 mod pace;
@@ -30,18 +30,18 @@ use thalweg_shapes_core::compact::body::BodyError;
 use thalweg_shapes_core::compact::plan::{Facts, Limits, Urgency};
 use thalweg_shapes_model::name::Name;
 
-/// How often it is looked whether there is something to do.
+/// The interval between checks of the queue.
 const TICK: Duration = Duration::from_millis(100);
 /// Bases that wait together until they are durable.
 const TOGETHER: usize = 64;
 /// A shape whose base could not be made is left alone for this long.
 const REST_MS: u64 = 60_000;
-/// What can wait waits behind this many others, until it is looked for again.
+/// The queue's bound; the next search finds the less urgent shapes again.
 const QUEUE_MAX: usize = 10_000;
 /// Bases of one shape during the time that they are kept, at most about this many.
 const BASES_MAX: u64 = 32;
 
-/// What the background has to merge, and the parts of the server that it needs for that.
+/// The queue of shapes that need a new base, and the parts of the server that a merge needs.
 pub(crate) struct Compactor {
     /// The most urgent comes last.
     queue: Mutex<Vec<(Urgency, Arc<Shape>)>>,
@@ -58,7 +58,7 @@ pub(crate) struct Compactor {
     watermarks: Arc<Watermarks>,
 }
 
-/// What a shape holds of the change log.
+/// The part of the change log that a shape holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// Where the oldest body lies that is still held.
@@ -90,7 +90,7 @@ impl Compactor {
         }
     }
 
-    /// Notes what should be done for a shape; what it holds of the change log.
+    /// Notes the merge that a shape needs. Returns the part of the change log that it holds.
     pub(crate) fn consider(
         &self,
         shape: &Arc<Shape>,
@@ -121,7 +121,8 @@ impl Compactor {
         }
     }
 
-    /// What is worth doing now. `pressed_before`: changes before this place must not be needed any more.
+    /// The limits that decide which merges are worth doing now. `pressed_before`: shapes that need changes before this
+    /// place get a new base.
     pub(crate) fn limits(&self, pressed_before: u64) -> Limits {
         Limits {
             bytes_min: self.bytes_min,
@@ -131,7 +132,7 @@ impl Compactor {
         }
     }
 
-    /// What was found takes the place of what was found before.
+    /// Replaces the queue by the shapes of the last search.
     pub(crate) fn want(&self, mut found: Vec<(Urgency, Arc<Shape>)>) {
         found.sort_unstable_by_key(|(urgency, _)| *urgency);
         if found.len() > QUEUE_MAX {
@@ -191,7 +192,7 @@ fn show_all(compactor: &Compactor, made: &mut Vec<Made>) {
     let Some(durable) = made.iter().map(|made| made.durable).max() else { return };
     match compactor.changes.store.wait(durable) {
         Ok(()) => made.drain(..).for_each(|made| make::show(compactor, made)),
-        // The journal is at its end; the next start sees what there is.
+        // The journal has failed; the next start reads the stored state.
         Err(error) => {
             tracing::error!(%error, "new bases cannot be made durable");
             made.clear();

@@ -7,7 +7,7 @@ use thalweg_shapes_source::clock::Clock;
 /// Bytes that are read and written per second, and four times as many if the change log waits.
 const BYTES_PER_S: u64 = 32 << 20;
 const PRESSED: u64 = 4;
-/// What may be spent at once.
+/// The budget that may be spent at once.
 const BURST: u64 = 4 << 20;
 /// A stop is noticed after this long.
 const NAP: Duration = Duration::from_millis(50);

@@ -1,5 +1,5 @@
-//! A shape on a kernel unit in a folder, and clients of it that began at different times. Whatever is merged, given up
-//! and crashed between, each has the rows, or is told to begin again.
+//! A shape on a kernel unit in a folder, and clients of it that began at different times. After any sequence of merges,
+//! removals and crashes each client has the rows, or is told to begin again.
 
 use super::make::{delta_max, make, show};
 use super::pace::Pace;
@@ -78,7 +78,7 @@ fn open_with(folder: &Path, chunk_bytes: u64, log_bytes_max: u64) -> Arc<ShapesS
     Arc::new(ShapesServer::new(config, Store::open(logs).unwrap(), Arc::new(SystemClock)))
 }
 
-/// What is true, and the server that should say so.
+/// A model of the table's rows, and the server whose answers are compared with it.
 struct World {
     folder: TempDir,
     chunk_bytes: u64,
@@ -164,7 +164,7 @@ impl World {
         Arc::clone(self.server.catalog.registry.read().by_handle(HANDLE).expect("the shape is there"))
     }
 
-    /// A transaction that makes these rows what they are said to be.
+    /// A transaction that sets these rows to the given values.
     fn apply(&mut self, changes: &[(Cells, bool)]) {
         self.lsn += 10;
         let mut transaction = Transaction::new(self.lsn as u32, self.lsn, 1000);
@@ -227,7 +227,7 @@ impl World {
         true
     }
 
-    /// What who selects the shape would see.
+    /// The rows that a client of the shape must have.
     fn truth(&self) -> BTreeMap<String, Map<String, Value>> {
         let value = |row: &Cells| {
             let names = ["id", "a", "b"].into_iter();
@@ -331,7 +331,7 @@ enum Step {
     Restart,
     /// A client begins, and reads so many answers for now.
     Begin(usize),
-    /// One that is there reads so many answers.
+    /// A present client reads so many answers.
     Go(usize, usize),
 }
 
@@ -531,7 +531,7 @@ fn a_shape_that_cannot_be_merged_is_left_alone_and_dropped_when_it_holds_too_muc
     assert!(world.server.changes.store.changes_held() < 2 << 20);
 }
 
-/// Copies the folder of a unit that does nothing meanwhile.
+/// Copies the folder of an idle unit.
 fn image(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for file in std::fs::read_dir(from).unwrap().flatten() {
@@ -589,7 +589,7 @@ fn a_crash_between_any_two_steps_loses_nothing() {
                 assert!(shape.lock().bases.as_ref().is_some_and(|bases| bases.first_is_gone()), "step {step}");
             }
         }
-        // Nothing is left over of what was not finished, and what was interrupted can be done.
+        // An unfinished base leaves no log behind, and the interrupted merge can be repeated.
         let found = server.changes.store.found().unwrap();
         assert_eq!(found.bases.len(), shape.lock().bases.iter().map(|bases| bases.logs().count()).sum::<usize>());
         let mut pace = Pace::new(Arc::new(SystemClock));

@@ -1,4 +1,4 @@
-//! Rows of a base on their way into its log.
+//! The writer of a base's rows into its log.
 
 use super::Compactor;
 use super::make::MakeError;
@@ -31,7 +31,7 @@ impl<'a> Writer<'a> {
         Self { compactor, log, block: Vec::new(), lengths: Lengths::default(), written: 0, chunks: Vec::new() }
     }
 
-    /// Takes a row; [`Writer::flush`] writes what has gathered.
+    /// Takes a row; [`Writer::flush`] writes the gathered rows.
     pub(crate) fn push(&mut self, row: &[u8]) {
         self.block.extend_from_slice(row);
         self.lengths.push(u32::try_from(row.len()).unwrap_or(u32::MAX));
@@ -65,7 +65,7 @@ impl<'a> Writer<'a> {
     /// Ends the last chunk and says that this is all: the ends of chunks, and what must be durable.
     pub(crate) fn finish(mut self, snapshot: &PgSnapshot, pace: &mut Pace) -> Result<(Vec<u64>, Lsn), MakeError> {
         self.flush(pace)?;
-        // Without rows there is one empty chunk, so that there is something to show.
+        // A base without rows has one empty chunk, so that it can be published.
         if self.chunks.last().is_none_or(|last| *last < self.written) {
             self.write(Some(&ShapeNote::ChunkEnd(self.written)))?;
             self.chunks.push(self.written);

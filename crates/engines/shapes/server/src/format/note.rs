@@ -1,4 +1,4 @@
-//! What stands beside the logs of the shapes' kernel unit: notes and attachments.
+//! The notes and attachments of logs in the shapes' kernel unit.
 //!
 //! The name of a log says what it is: `c/<n>` bodies of changes, `g/<n>` references to them, `s/<handle>` a shape with
 //! its snapshot,
@@ -11,7 +11,7 @@
 //! schema, table, [columns], [queryable columns], [where, params], rows
 //! ```
 //!
-//! What is in brackets is there if its flag is: 1 where, 2 columns, 4 queryable columns; 8 is `replica=full`, 16
+//! A field in brackets is present if its flag is set: 1 where, 2 columns, 4 queryable columns; 8 is `replica=full`, 16
 //! `log=changes_only`, and 32 a shape of an inner query. A base's state:
 //!
 //! ```text
@@ -53,13 +53,13 @@ const CHUNK_END: u8 = 2;
 const COMPLETE: u8 = 3;
 const ROWS_GONE: u8 = 4;
 
-/// What is noted of the source.
+/// The durable record of the source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceNote {
     #[serde(flatten)]
     pub identity: SourceIdentity,
-    /// Postgres was told of no position beyond: it may have forgotten what is before. `None`: an earlier version of
-    /// this server noted it.
+    /// The highest position that Postgres was told: it may have forgotten the changes before it. `None`: an earlier
+    /// version of this server wrote the note.
     #[serde(default)]
     pub acknowledged: Option<u64>,
     /// The last transaction that was read before.
@@ -68,7 +68,7 @@ pub struct SourceNote {
     /// The xids of the last transactions that were read before, oldest first: snapshots may not show them yet.
     #[serde(default)]
     pub recent: Vec<u32>,
-    /// A clean stop wrote this note: everything that clients were shown is stored. Absent: a start or a run did.
+    /// A clean stop wrote this note: all changes that clients have seen are stored. Absent: a start or a run wrote it.
     #[serde(default)]
     pub clean: bool,
 }
@@ -76,7 +76,7 @@ pub struct SourceNote {
 /// A shape as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// What references name it by; never used again.
+    /// The number by which references name it; never used again.
     pub number: u64,
     /// The table's oid.
     pub table: u32,
@@ -188,7 +188,7 @@ pub struct StoredBase {
     pub complete: bool,
 }
 
-/// What a change of the state of a shape or of a base says.
+/// The content of a note: a change of the state of a shape or of a base.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShapeNote {
     SnapshotTaken(PgSnapshot),
@@ -230,10 +230,10 @@ impl ShapeNote {
     }
 }
 
-/// What is kept with a log.
+/// The attachment of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogState {
-    /// Whatever the content or the last note says.
+    /// For any content and any last note.
     Plain(Vec<u8>),
     Shape(Box<Stored>),
     Base(Box<StoredBase>),
@@ -372,7 +372,7 @@ pub fn fuzz_log_state(data: &[u8]) {
     let again = state.note();
     assert_eq!(<LogState as Attachment>::decode(&again).map(|state| state.note()), Ok(again));
     for note in [data, data.get(1..).unwrap_or_default()] {
-        // What is checked can be applied.
+        // A note that passes the check can be applied.
         if state.check(note).is_ok() {
             assert_eq!(state.apply(note, Lsn(9)), Ok(()));
         }

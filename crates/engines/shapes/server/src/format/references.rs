@@ -4,7 +4,7 @@
 //! change log (the first group's as it is, the others' as the distance from the end of the one before), its length, the
 //! place of its last change, the count of its shapes and their numbers (the first as it is, then distances). A count of
 //! 0 stands for the shapes of the group before. Behind the groups stand two lists of shapes, each a count and numbers
-//! like those of a group: those for which rows are on their way from here on, and those for which they have come.
+//! like those of a group: those for which a move-in is pending from here on, and those whose move-in is written.
 
 use thalweg_base::{DecodeError, Decoder, Encoder};
 
@@ -25,8 +25,9 @@ pub struct References {
     pub xid: u32,
     /// In the order of their bodies' places.
     pub groups: Vec<Group>,
-    /// Shapes with subqueries for which rows are on their way from here on, and for which they came; ascending. A shape
-    /// may be in both lists several times over, and waits as long as it was more often in the first.
+    /// Shapes with subqueries for which a move-in is pending from here on, and those whose move-in is written;
+    /// ascending. Both lists may have a shape several times; it waits for as long as the first list has had it more
+    /// often.
     pub began: Vec<u64>,
     pub ended: Vec<u64>,
 }

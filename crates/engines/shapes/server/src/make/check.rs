@@ -98,7 +98,7 @@ impl ShapesServer {
         Ok(())
     }
 
-    /// What the definition's predicate asks of other tables, if it has subqueries.
+    /// The dependence of the definition's predicate on other tables, if it has subqueries.
     pub(crate) fn dependence(
         &self,
         session: &mut Session,
@@ -139,8 +139,8 @@ impl ShapesServer {
         Ok(Some(Dependence { condition, tables }))
     }
 
-    /// Postgres reads it too, as its words for what is no SQL are better than ours; unless it has read one that differs
-    /// from this one in constants only, and we understand it.
+    /// Parses a predicate, here and in Postgres, whose messages for invalid SQL are better than ours. Postgres does not
+    /// get a predicate that parses here and that differs in constants only from one that it has accepted.
     fn predicate(
         &self,
         session: &mut Session,
@@ -177,8 +177,9 @@ impl From<Unread> for Failure {
     }
 }
 
-/// What we have read, once Postgres has read it too: its complaint comes before ours, but for what is too large for us.
-/// It may be much too large for Postgres, whose parser has no such bounds.
+/// Has Postgres parse a predicate whose parse here gave `read`. An error of Postgres takes precedence over one in
+/// `read`. A predicate beyond this server's bounds is not sent: it may exhaust Postgres, whose parser has no such
+/// bounds.
 fn asked<T>(
     session: &mut Session,
     table: &Table,

@@ -26,7 +26,7 @@ use thalweg_shapes_model::table::Table;
 use thalweg_shapes_source::session::Session;
 use thalweg_shapes_source::snapshot::{self, Taken};
 
-/// How long to wait for other makers of the same inner shape, or for rows that are on their way to it.
+/// How long to wait for another thread that makes the same inner shape, or for its pending rows.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(3);
 
@@ -74,8 +74,8 @@ impl ShapesServer {
         made
     }
 
-    /// Waits until all was applied that the first rows of a shape may have. Only then it is known that these are a
-    /// state between two transactions of the stream; if they are not, the shape is dropped meanwhile.
+    /// Waits until every transaction that a shape's first rows may contain is applied. Only then are the rows known to
+    /// be a state between two transactions of the stream; if they are not, the applier drops the shape during the wait.
     fn until_grown(&self, shape: &Shape) -> Result<(), Failure> {
         let until = self.lifetime.clock.now() + SETTLED_WITHIN;
         loop {
@@ -91,7 +91,7 @@ impl ShapesServer {
 
     fn wait_until(&self, until: Instant) -> Result<(), Failure> {
         if self.lifetime.stopping() || self.lifetime.clock.now() > until {
-            let why = "changes of Postgres that the rows of a subquery depend on are still on their way";
+            let why = "Postgres has not sent all changes yet that the rows of a subquery depend on";
             return Err(Failure::unavailable("snapshot_error", why, 5));
         }
         no_wait::assert_may_wait();
@@ -149,7 +149,7 @@ impl ShapesServer {
         }
     }
 
-    /// Makes a shape with subqueries: like any other, but it is told of changes from its snapshot on, and not before.
+    /// Makes a shape with subqueries: like any other, but it gets changes from its snapshot on, and not before.
     pub(crate) fn fill_outer(
         self: &Arc<Self>,
         session: &mut Session,
@@ -272,7 +272,8 @@ impl ShapesServer {
                 }
             });
             match copied {
-                // The shape, or an inner shape that it needs, was dropped meanwhile: the next request has it made anew.
+                // The shape, or an inner shape that it needs, was dropped during the copy: the next request makes it
+                // again.
                 _ if gone => return Err(Failure::Rotated),
                 _ if again => self.wait_until(until)?,
                 Ok(_) => {
@@ -287,7 +288,7 @@ impl ShapesServer {
     }
 }
 
-/// What a snapshot is to have.
+/// The query for a shape's first rows.
 struct Filled<'a> {
     columns: &'a [usize],
     /// Of a shape whose rows say which positions are true.

@@ -1,5 +1,5 @@
-//! Rows of a shape with subqueries on their way from Postgres into its log: the shape is there before they are, so that
-//! its place between transactions is known.
+//! The writer of the first rows of a shape with subqueries into its log. The shape is registered before its rows
+//! arrive, so that its place between transactions is known.
 
 use crate::change_store::ChangeStore;
 use crate::failures::cannot_store;
@@ -17,7 +17,7 @@ use thalweg_shapes_model::snapshot::PgSnapshot;
 /// Rows go to the log in blocks of about this size.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// Rows on their way from Postgres into a shape's log.
+/// Writes rows from Postgres into a shape's log, in blocks.
 pub(crate) struct Rows<'a> {
     changes: &'a ChangeStore,
     lifetime: &'a Lifetime,
@@ -119,7 +119,7 @@ impl<'a> Rows<'a> {
 
     fn try_finish(&mut self) -> ControlFlow<()> {
         let end = self.written + self.block.len() as u64;
-        // A shape without rows has one empty chunk, so that there is something to show.
+        // A shape without rows has one empty chunk, so that it can be published.
         let last = (end > self.chunk || self.chunk == 0).then_some(end);
         if let Some(end) = last {
             self.write(Some(&ShapeNote::ChunkEnd(end)))?;

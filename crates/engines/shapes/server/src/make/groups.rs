@@ -50,7 +50,7 @@ impl Groups {
         Some(row.len() + new)
     }
 
-    /// What was gathered, in the order in which it began.
+    /// Takes all groups, in the order in which they began.
     pub(super) fn take(&mut self) -> Vec<Group> {
         self.open.clear();
         self.last = 0;

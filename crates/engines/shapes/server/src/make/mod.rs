@@ -1,8 +1,8 @@
 //! Making shapes: from definitions to rows that can be shown. Runs on threads that may wait for Postgres and for the
 //! disk.
 //!
-//! Definitions of one table that wait at the same time are looked at together ([`ShapesServer::begin`]), and those that
-//! are alike get their rows from one scan of the table ([`scan`]).
+//! One job takes all definitions of a table that wait at the same time ([`ShapesServer::begin`]); similar ones get
+//! their rows from one scan of the table ([`scan`]).
 
 mod check;
 mod dependent;
@@ -35,11 +35,11 @@ use thalweg_shapes_source::session::Session;
 pub(crate) struct Filling {
     pub(crate) shape: Arc<Shape>,
     checked: Checked,
-    /// What was applied before this is not told to it.
+    /// The shape does not get the transactions that were applied before this mark.
     mark: u64,
 }
 
-/// What a scan of a table needs of the server.
+/// The parts of the server that a scan of a table needs.
 struct ScanContext<'a> {
     lifetime: &'a Arc<Lifetime>,
     feed: &'a SharedFeed,
@@ -82,7 +82,7 @@ impl ShapesServer {
             return Ok((known, None));
         }
         self.catalog.costly.check(checked.identity, self.lifetime.clock.now())?;
-        // First: what was known of published tables holds for this version of the publication only.
+        // The publication comes first: the known published tables are valid for one version of it only.
         self.publication_is(&found.standing.publication).map_err(cannot_store)?;
         let epoch = self.catalog.registry.read().epoch();
         self.source.publisher.ensure_found(session, found).map_err(not_published)?;
@@ -113,7 +113,7 @@ impl ShapesServer {
             registry.learn(query_key, &shape);
         }
         if checked.dependence.is_some() {
-            // It is told of changes from its snapshot on.
+            // The shape gets changes from its snapshot on.
             return Ok((Arc::clone(&shape), Some(Filling { shape, checked, mark: 0 })));
         }
         let registered =

@@ -2,7 +2,7 @@
 //!
 //! Shapes that wait at the same time, select the same columns and want one value of the same column each, or whose
 //! predicates are conditions of any other kind, share a scan: one `COPY` in one transaction with all their conditions.
-//! What it gives is a superset of each one's rows, so every row is matched as changes are, and all shapes have the same
+//! Its result is a superset of each one's rows, so every row is matched as changes are, and all shapes have the same
 //! snapshot.
 //!
 //! Rows that several of them have are written once, into a log of their own, which the logs of these shapes refer to
@@ -40,7 +40,7 @@ const BUFFERED_MAX: usize = 8 << 20;
 /// a shape at a time.
 const COMMON_MIN: usize = 4 << 10;
 const COMMON_MAX: usize = 64;
-/// After so many bytes the disk is given something to do; it may be behind by this many times as much.
+/// After so many bytes a sync is started; the disk may be behind by this many times as much.
 const SYNC_BYTES: usize = 2 << 20;
 const SYNCS_BEHIND: usize = 3;
 /// Shapes of one scan, and bytes of their conditions: more than that are several scans, that run at the same time and
@@ -53,7 +53,7 @@ const VISIBLE_WITHIN: Duration = Duration::from_secs(5);
 const VISIBLE_AFTER: Duration = Duration::from_millis(2);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What shapes of one scan have in common.
+/// The common part of the shapes of one scan.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Likeness {
     selected: Vec<usize>,
@@ -158,7 +158,8 @@ fn scan(context: &ScanContext<'_>, session: &mut Session, targets: &mut [Target]
     let projection = Projection::new(&table, &selected, first.filling.shape.family.replica);
     let (columns, filter) = wanted(targets, selected);
     let select = snapshot::select(&table, &columns, filter.as_deref());
-    // What began to be applied before the last of them listened must be in the snapshot.
+    // The snapshot must contain every transaction that began to be applied before the last of the shapes was
+    // registered.
     let mark = targets.iter().map(|target| target.filling.mark).max().unwrap_or_default();
     let (until, mut pause) = (context.lifetime.clock.now() + VISIBLE_WITHIN, VISIBLE_AFTER);
     loop {
@@ -228,7 +229,7 @@ fn wanted(targets: &[Target], selected: Vec<usize>) -> (Vec<usize>, Option<Strin
             }
         }
     }
-    // Nothing, if only changes are wanted.
+    // No rows, if the shapes have changes only.
     (columns, Some(thalweg_filter::any_sql(predicates.iter().map(|predicate| &***predicate))))
 }
 
@@ -283,9 +284,9 @@ struct Rows<'a> {
     snapshot: Option<PgSnapshot>,
     /// Bytes that wait in the targets, about.
     buffered: usize,
-    /// Bytes that were written since the disk was given something to do.
+    /// Bytes that were written since the last sync was started.
     unsynced: usize,
-    /// Ends of what the disk was given.
+    /// Ends of the frames that were written.
     marks: VecDeque<Lsn>,
     failed: Option<Failure>,
 }
@@ -373,7 +374,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// Writes a target's block and what it has in common with others. `last`: no more will come.
+    /// Writes a target's block and the rows that it has in common with others. `last`: no more will come.
     fn write(&mut self, at: usize, common: &[Common<'_>], last: bool) -> Result<Lsn, Failure> {
         let Some(snapshot) = &self.snapshot else { return Err(stopped()) };
         let room = BUFFERED_MAX / self.targets.len().max(1);

@@ -1,4 +1,4 @@
-//! One shape's rows on their way from Postgres into its log.
+//! The writer of one shape's rows from a scan into its log.
 
 use super::{Filling, ScanContext};
 use crate::failures::cannot_store;
@@ -28,11 +28,11 @@ impl<'a> Common<'a> {
     }
 }
 
-/// Rows of one shape. Few rows, and all that is to be known of the shape, become one frame of the journal when they are
-/// complete; before it is written nothing of the shape is there, and it can be filled again.
+/// Rows of one shape. Few rows and the shape's record become one frame of the journal when they are complete; before it
+/// is written nothing of the shape is stored, and the scan can restart.
 pub(super) struct Target {
     pub(super) filling: Filling,
-    /// Once something was written.
+    /// The log, once rows were written.
     log: Option<LogId>,
     block: Vec<u8>,
     lengths: Lengths,
@@ -44,7 +44,7 @@ pub(super) struct Target {
     chunk: u64,
     /// Ends of chunks that are not shown yet, each with the end of the frame that must be durable before.
     hidden: VecDeque<(Lsn, u64)>,
-    /// It was dropped meanwhile: nobody wants its rows.
+    /// The shape was dropped during the scan: its rows are discarded.
     dropped: bool,
     _running: Counted,
 }
@@ -65,7 +65,7 @@ impl Target {
         }
     }
 
-    /// Forgets rows that were taken, to begin anew; not if some were written.
+    /// Discards the rows that were taken. Returns whether the scan can restart: none was written.
     pub(super) fn restart(&mut self) -> bool {
         self.block.clear();
         self.lengths = Lengths::default();
@@ -132,8 +132,7 @@ impl Target {
     }
 
     /// Writes the rows of the block, and those that it has in common with others. `last`: no more will come. When the
-    /// returned position is durable what was written can be shown, and if it was the last of it [`Target::finished`] be
-    /// called.
+    /// returned position is durable, the rows can be published; after the last ones, [`Target::finished`] is called.
     pub(super) fn write(
         &mut self,
         context: &ScanContext<'_>,
@@ -154,13 +153,13 @@ impl Target {
         let mut rows: Vec<Append<'_>> = own.into_iter().chain(common.iter().map(Common::append)).collect();
         let mut at = None;
         if self.log.is_none() {
-            // Few rows, and all that is to be known of the shape, are one frame.
+            // Few rows and the shape's record are one frame.
             let whole = last && rows.len() <= 1;
             let stored = self.stored(snapshot, if whole { ends.clone() } else { Vec::new() }, whole);
             let first = (!rows.is_empty()).then(|| rows.remove(0));
             match self.create(context, stored, first) {
                 Ok((_, created)) => at = whole.then_some(created),
-                // It was dropped, and with it what it was about to refer to.
+                // The shape was dropped, and with it the rows that it was about to refer to.
                 Err(_) if !self.is_wanted() => self.dropped = true,
                 Err(failure) => return Err(failure),
             }
@@ -185,21 +184,21 @@ impl Target {
         context.lifetime.counters.rows_copied.fetch_add(count, Ordering::Relaxed);
         self.written += bytes;
         if self.dropped {
-            // It may have been dropped before it held what it has in common with others.
+            // The shape may have been dropped before it held the rows that it has in common with others.
             context.changes.delete_logs(self.filling.shape.number, Vec::new()).map_err(cannot_store)?;
             return Ok(Lsn::ZERO);
         }
         self.hidden.extend(ends.into_iter().map(|end| (at, end)));
-        // What room it has is used again.
+        // The block's allocation is used again.
         self.block = block;
         self.block.clear();
         self.filling.shape.lock().set_copied(Copied { rows: self.rows, bytes: self.written });
         Ok(at)
     }
 
-    /// Where chunks end in what is about to be written. One ends with the row that brings it to its size, but only if a
-    /// row follows: a chunk that is shown before the last one has rows after it, so that only the last one need say
-    /// that it is. Of a shape without rows that is an empty one, so that there is something to show.
+    /// The ends of chunks in the rows that are about to be written. A chunk ends with the row that brings it to its
+    /// size, but only if a row follows: every chunk before the last one has rows after it, so that the last one alone
+    /// marks the end. A shape without rows has one empty chunk, so that it can be published.
     fn chunk_ends(&mut self, chunk_bytes: u64, common: &[Common<'_>], last: bool) -> Vec<u64> {
         let mut ends = Vec::new();
         let lists = || std::iter::once(&self.lengths).chain(common.iter().map(|rows| rows.lengths));
@@ -268,7 +267,7 @@ impl Target {
         }
     }
 
-    /// Everything is durable: shows it.
+    /// All rows are durable: publishes the shape.
     pub(super) fn finished(&mut self) {
         let ends: Vec<u64> = self.hidden.drain(..).map(|(_, end)| end).collect();
         self.filling.shape.change(|state| {

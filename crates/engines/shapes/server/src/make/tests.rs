@@ -89,7 +89,7 @@ impl World {
         while logs.settle(Millis(1), When::Now).unwrap() {}
     }
 
-    /// What lies on the disk, with handles.
+    /// The stored shapes, with their handles.
     fn kept(&self) -> Vec<(String, Stored)> {
         let mut all = Vec::new();
         self.server.changes.store.each_shape(&mut |kept| all.push((kept.handle.to_owned(), kept.stored.clone())));
@@ -193,7 +193,7 @@ fn shapes_that_share_a_scan_have_the_rows_that_each_has_alone() {
         db.run(TABLE);
         let mut world = World::new(db);
         let mut definitions: Vec<Definition> = wheres.iter().map(|sql| definition(sql)).collect();
-        // Others select columns that the predicate does not look at.
+        // Other definitions select columns that the predicate does not use.
         definitions.extend(
             wheres.iter().map(|sql| Definition { columns: Some(vec!["id".into(), "note".into()]), ..definition(sql) }),
         );
@@ -279,7 +279,7 @@ fn many_rows_are_shown_in_chunks_and_only_changes_in_none() {
         }
         let kept = world.kept();
         assert!(kept.iter().all(|(_, kept)| kept.complete));
-        // Postgres is not asked for the same again.
+        // Postgres does not get the same query again.
         let known = world.begin(&definition("id > 900")).unwrap();
         assert!(known.1.is_none() && known.0.number == shapes[0].number);
     });
@@ -288,7 +288,7 @@ fn many_rows_are_shown_in_chunks_and_only_changes_in_none() {
 const LONG: &str = "CREATE TABLE t (id bigint PRIMARY KEY, name text, note text);
     INSERT INTO t SELECT i, 'name-' || i % 3, repeat('n', 150) || i FROM generate_series(1, 2000) i";
 
-/// What each shape must have, by its condition.
+/// The rows that each shape must have, by its condition.
 fn expected(db: &Database, sql: &str) -> u64 {
     db.value(&format!("SELECT count(*) FROM t WHERE {sql}")).parse().unwrap()
 }

@@ -1,8 +1,7 @@
 //! Shapes with subqueries after a restart.
 //!
-//! The values of an inner query are those of its shape's log: its first rows and all changes since. A shape for which
-//! rows were on their way when the server ended is not brought back: nobody knows which of its changes clients have
-//! seen.
+//! The values of an inner query are those of its shape's log: its first rows and all changes since. A shape whose
+//! move-in was pending when the server ended is not restored: the changes that its clients have seen are unknown.
 
 use crate::read::split;
 use crate::server::ShapesServer;
@@ -20,16 +19,17 @@ use thalweg_shapes_model::predicate;
 use thalweg_shapes_model::row::Cells;
 use thalweg_shapes_model::table::Table;
 
-/// Everything that a start needs to know to bring shapes with subqueries back.
+/// The state that the restoration of shapes with subqueries needs.
 pub(crate) struct Restoring<'a> {
     pub(crate) tables: &'a StdHashMap<u32, Arc<Table>>,
     pub(crate) inner: StdHashMap<Identity, Arc<Shape>>,
-    /// Numbers of shapes for which rows were on their way.
+    /// Numbers of shapes whose move-in was pending.
     pub(crate) waiting: HashSet<u64>,
 }
 
 impl Restoring<'_> {
-    /// What a definition's predicate asks of other tables; `None`: nothing, or it cannot be read any more.
+    /// The dependence of a definition's predicate on other tables; `None`: there is none, or the predicate no longer
+    /// parses.
     pub(crate) fn dependence(&self, shape: &Shape, table: &Table) -> Option<Dependence> {
         let definition = shape.definition();
         let (sql, params) = (definition.where_sql.as_deref()?, &definition.params);

@@ -1,4 +1,4 @@
-//! What a start finds in the kernel unit, and makes shapes of.
+//! Recovery: restores the shapes that a start finds in the kernel unit.
 
 mod dependent;
 
@@ -23,7 +23,7 @@ use thalweg_shapes_model::predicate::{self, Predicate};
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::Table;
 
-/// What a start found.
+/// The counts of a recovery.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
     pub(crate) shapes: usize,
@@ -31,13 +31,13 @@ pub(crate) struct Recovered {
 }
 
 impl ShapesServer {
-    /// Brings every shape back whose snapshot is complete; no client has seen the others' ends, and they are made again
-    /// when they are asked for.
+    /// Restores every shape whose snapshot is complete; no client has seen the ends of the others, and the next request
+    /// makes them again.
     pub(crate) fn recover(self: &Arc<Self>) -> Result<Recovered, StoreError> {
         let found = self.changes.store.found()?;
         let tables: HashMap<u32, Arc<Table>> =
             found.tables.into_iter().map(|table| (table.oid, Arc::new(table))).collect();
-        // Those with subqueries get their place when it is known what all of them have.
+        // Shapes with subqueries are registered once the rows of all of them are known.
         let mut dependents: Vec<Arc<Shape>> = Vec::new();
         let mut waiting: HashMap<u64, i64> = HashMap::new();
         let mut bases: HashMap<u64, Vec<KeptBase>> = HashMap::new();
@@ -102,7 +102,7 @@ impl ShapesServer {
                 }
             }
             references.began.iter().for_each(|number| *waiting.entry(*number).or_default() += 1);
-            // What began may have been given up with the references that said so, but only if nothing else waited then.
+            // The references that began a wait may have been given up, but only if no other wait was open then.
             references.ended.iter().for_each(|number| {
                 let count = waiting.entry(*number).or_default();
                 *count = (*count - 1).max(0);
@@ -143,11 +143,11 @@ impl ShapesServer {
                 _ => false,
             };
             if !back {
-                tracing::info!(table = %table.name, "a shape with subqueries is dropped: rows were on their way to it");
+                tracing::info!(table = %table.name, "a shape with subqueries is dropped: its move-in was pending, or it cannot be restored");
                 self.retirement.drop_shape(shape);
             }
         }
-        // Nobody needs these any more.
+        // No restored shape needs these inner shapes.
         inner.into_iter().filter(|shape| shape.lock().route_id.is_none()).for_each(|shape| {
             self.retirement.drop_shape(shape);
         });
@@ -187,12 +187,12 @@ impl ShapesServer {
     }
 }
 
-/// Shapes that are read together: a message for each would cost more than what it brings.
+/// Shapes that are read together: a message for each would cost more than its content.
 const TOGETHER: usize = 256;
 /// So many of those may wait to be put in.
 const AHEAD: usize = 64;
 
-/// A shape as its log says it is, and what follows from that alone; `None`: it cannot go on.
+/// A shape as its log describes it, and the values that follow from that alone; `None`: it cannot go on.
 type Found = (LogId, Stored, Option<Read>);
 
 struct Read {
@@ -248,7 +248,7 @@ impl ShapesServer {
     }
 }
 
-/// What many shapes have in common, while they are brought back.
+/// State that many shapes share during recovery.
 #[derive(Default)]
 struct Shared {
     /// Most shapes are of the family of the one before.

@@ -1,9 +1,9 @@
-//! Access to parts of tables: what a token grants, and what is left of a request under it.
+//! Access to parts of tables: the grants of a token, and requests narrowed by them.
 //!
 //! A grant is a table, perhaps a where clause, perhaps a list of columns. A request under it gets the shape `(grant)
-//! AND (request)` with columns of the grant: an ordinary shape, found by its words like any other, so everything that
-//! is shared between clients is shared between clients with the same rights, and nothing else is. [`Grant::narrow`] is
-//! the one place where the two meet.
+//! AND (request)` with columns of the grant: an ordinary shape, found by its query key like any other, so everything
+//! that is shared between clients is shared between clients with the same rights, and nothing else is.
+//! [`Grant::narrow`] is the one place where the two meet.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -19,7 +19,7 @@ use thalweg_shapes_model::table::TableName;
 /// Tables of one token, at most: a token is read with each request.
 const GRANTS_MAX: usize = 64;
 
-/// What may be read of one table.
+/// The part of one table that a token may read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct Grant {
@@ -30,7 +30,7 @@ pub struct Grant {
     params: Vec<String>,
     /// Only these; sorted, each once.
     columns: Option<Vec<String>>,
-    /// What of `where_sql` the holder of another token wrote, when it asked for this one.
+    /// The parts of `where_sql` that the holder of another token wrote when it requested this one.
     narrowing: Vec<Clause>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Clause {
     pub(crate) params: Vec<(u32, String)>,
 }
 
-/// What is left of a request under a grant.
+/// A request, narrowed by a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Left<'a> {
     pub(crate) shape: Shape<'a>,
@@ -70,7 +70,7 @@ struct Written {
 #[serde(try_from = "Vec<Grant>", into = "Vec<Grant>")]
 pub struct Grants(Vec<Grant>);
 
-/// What the sender of a request may read, and until when.
+/// The grants of a request's sender, and their expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
     pub grants: Grants,
@@ -78,7 +78,7 @@ pub struct Granted {
     pub expires_ms: Option<u64>,
 }
 
-/// A refusal that was decided in front of the engine, to be told in the engine's form.
+/// A refusal that was decided in front of the engine, to be sent in the engine's form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denied {
     pub status: u16,
@@ -120,7 +120,7 @@ impl Grant {
         }
     }
 
-    /// What is left of a request: never more than is granted, never more than it asks for.
+    /// Narrows a request: the result selects no more than the grant, and no more than the request.
     fn narrow<'a>(&self, asked: Shape<'a>, all: &Grants) -> Result<Left<'a>, Narrowed> {
         for name in [&asked.columns, &asked.queryable].into_iter().flatten().flatten() {
             self.column(name)?;
@@ -143,7 +143,7 @@ impl Grant {
             }
         };
         let shape = Shape {
-            // What subsets may look at: they are answered from the table, not from the shape.
+            // The columns that subsets may use: the table answers subsets, not the shape.
             queryable: asked.queryable.clone().or_else(granted),
             columns: asked.columns.or(asked.queryable).or_else(granted),
             where_sql,
@@ -205,7 +205,7 @@ impl Grants {
         }
     }
 
-    /// Whether a subset may be asked for, of a shape that was granted. True: of some rows only, so its clause may fail
+    /// Checks a subset of a shape that was granted. True: the grant has some rows only, so the subset's clause may fail
     /// on none.
     pub(crate) fn check_subset(&self, shape: &Shape<'_>, subset: &Subset<'_>) -> Result<bool, Narrowed> {
         let table = TableName { schema: shape.schema.clone().into_owned(), name: shape.table.clone().into_owned() };
@@ -216,7 +216,7 @@ impl Grants {
         Ok(grant.where_sql.is_some())
     }
 
-    /// These grants as far as others reach: what is left of a token that was asked for with another one.
+    /// These grants, narrowed by others: the grants of a token that is requested with another token.
     pub fn under(&self, outer: &Self) -> Result<Self, Beyond> {
         let narrow = |grant: &Grant| {
             let asked = Shape {

@@ -10,7 +10,7 @@ fn grants(texts: &[&str]) -> Grants {
     texts.iter().map(|text| grant(text)).collect::<Vec<_>>().try_into().unwrap()
 }
 
-/// What is left of a request: where clause, parameters, columns, queryable columns; or the code of its refusal.
+/// A narrowed request: where clause, parameters, columns, queryable columns; or the code of its refusal.
 type Left = (Option<String>, Vec<String>, Option<Vec<String>>, Option<Vec<String>>);
 
 fn ask(grants: &Grants, query: &str) -> Result<Left, &'static str> {
@@ -100,7 +100,7 @@ fn what_cannot_be_granted_is_refused_and_says_why() {
 #[test]
 fn without_a_clause_the_grants_own_counts_in_its_own_words() {
     let grants = grants(&["table=items&where=owner=$1&params[1]=7"]);
-    // So who is narrowed by a proxy and who by a token share one shape.
+    // So a client narrowed by a proxy and one narrowed by a token share one shape.
     let own = (Some("owner=$1".to_owned()), vec!["7".to_owned()], None, None);
     assert_eq!(ask(&grants, "table=items"), Ok(own.clone()));
     assert_eq!(ask(&grants, "table=public.ITEMS&params[1]=8"), Ok(own.clone()));
@@ -188,7 +188,7 @@ fn subqueries_are_for_tables_that_may_be_read_as_a_whole() {
         assert_eq!(of(inner), Err("where_not_granted"), "{inner}");
     }
     assert_eq!(ask(&rights, "table=tags&where=id IN (SELECT id FROM users)"), Err("where_not_granted"));
-    // The grant's own clause asks what it likes.
+    // The grant's own clause is not restricted.
     let own = grants(&["table=items&where=org IN (SELECT org FROM members WHERE person = $1)&params[1]=7"]);
     assert!(ask(&own, "table=items&where=title='x'").is_ok());
     assert_eq!(ask(&own, "table=items&where=org IN (SELECT org FROM members)"), Err("where_not_granted"));
@@ -232,7 +232,7 @@ fn a_token_of_a_token_has_what_both_allow() {
     assert_eq!(under(&["table=items&where=1/id=1"]), Err("where_not_granted"));
     assert_eq!(under(&["table=items&where=id IN (SELECT id FROM users)"]), Err("where_not_granted"));
     assert!(under(&["table=items&where=id IN (SELECT id FROM tags)"]).is_ok());
-    // What the outer one has beside is not the inner one's.
+    // Other grants of the outer token are not the inner one's.
     let left = under(&["table=items"]).unwrap();
     assert_eq!(ask(&left, "table=tags"), Err("scope_missing"));
     assert_eq!(ask(&left, "table=items&where=id IN (SELECT id FROM tags)"), Err("where_not_granted"));

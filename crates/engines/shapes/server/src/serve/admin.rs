@@ -1,4 +1,4 @@
-//! What operators ask: `/v1/admin/shapes`. The host checks who may ask; `secret` is not asked for.
+//! Requests of operators: `/v1/admin/shapes`. The host checks their permission; `secret` is not required.
 //!
 //! | request | answer |
 //! |---|---|
@@ -89,7 +89,7 @@ impl ServeState {
         body(200, &view(&*found.ok_or_else(no_shape)?, now_ms))
     }
 
-    /// Answers when the handle cannot come back any more.
+    /// Drops a shape, and answers once that is durable.
     fn put_out(&self, handle: &str) -> Result<Fetch<Answer>, Refused> {
         let found =
             self.server.catalog.registry.read().by_handle(Handle::parse(handle).shape).cloned().ok_or_else(no_shape)?;
@@ -102,7 +102,7 @@ impl ServeState {
         self.io.run(job).ok_or_else(too_many_reads)
     }
 
-    /// Asks Postgres what the table has.
+    /// Explains a definition's where clause, for the table as Postgres has it.
     fn explain(&self, query: &str) -> Result<Fetch<Answer>, Refused> {
         let wanted = DeleteRequest::parse(query).map_err(|invalid| bad(words(&invalid.body())))?;
         let shape = wanted.shape.ok_or_else(|| bad("`table` is missing".to_owned()))?;

@@ -1,18 +1,18 @@
-//! How many requests are answered at a time: above that, clients are told to come back.
+//! Limits on concurrent requests: above them, clients are asked to retry.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What a request may cost.
+/// The kinds of requests, by their possible cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It may have to make a shape: it has no handle, or an unknown one.
     Initial,
-    /// It reads a shape that is there.
+    /// It reads an existing shape.
     Existing,
 }
 
-/// There are as many of this kind as there may be.
+/// The limit on concurrent requests of this kind is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Concurrent {kind} request limit exceeded (limit: {limit}), please retry")]
 pub(crate) struct Overloaded {
@@ -83,8 +83,8 @@ impl Counter {
 }
 
 impl Permit {
-    /// The shape is there: what follows is only reading, and makes room for the next request that needs a shape made.
-    /// Stays as it is if there are too many readers.
+    /// The shape exists: the request only reads from now on, and makes room for the next one that needs a shape made.
+    /// The permit keeps its kind if there are too many readers.
     pub(crate) fn now_reads(&mut self) {
         if self.kind == Kind::Initial && self.admission.existing.take() {
             self.admission.initial.give();

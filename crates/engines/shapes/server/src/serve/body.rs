@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-/// The parts of a JSON array: messages, each with a comma after it, and what comes after them, which has none.
+/// The parts of a JSON array: messages, each with a comma after it, and the ending, which has none.
 pub(super) fn array(messages: &[Bytes], mut tail: Vec<u8>) -> Vec<Bytes> {
     let mut parts = Vec::with_capacity(messages.len() + 2);
     parts.push(Bytes::from_static(b"["));
@@ -13,7 +13,7 @@ pub(super) fn array(messages: &[Bytes], mut tail: Vec<u8>) -> Vec<Bytes> {
     {
         last.truncate(last.len() - 1);
     }
-    // What ends a snapshot has a comma after it too.
+    // The message that ends a snapshot has a comma after it too.
     tail.pop_if(|byte| *byte == b',');
     tail.push(b']');
     parts.push(tail.into());

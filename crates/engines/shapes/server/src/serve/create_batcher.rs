@@ -1,9 +1,9 @@
 //! Definitions of shapes that wait for a connection to the database, by their tables: the job that gets a connection
 //! takes all of one table.
 //!
-//! One job takes all that waits for a table, so no more connections are asked for than are needed. While a batch looks
-//! its table up, the next one waits for it, as it would ask the same; while its rows are fetched, for a moment: what
-//! comes meanwhile is made together.
+//! One job takes all requests that wait for a table, so no more connections are requested than are needed. While a
+//! batch looks its table up, the next one waits for it, as it would look up the same. While a batch fetches its rows,
+//! the next one waits for a moment, and makes the shapes of all requests that arrive by then.
 
 use super::access::Clause;
 use parking_lot::{Condvar, Mutex};
@@ -51,7 +51,8 @@ struct UnderWay {
     prepared: bool,
 }
 
-/// What was taken. Others of the table go ahead when it is dropped, or is prepared for a moment.
+/// The requests that one job has taken. The next batch of the table goes ahead when this one is dropped, or some time
+/// after it was prepared.
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
     batcher: &'a CreateBatcher,

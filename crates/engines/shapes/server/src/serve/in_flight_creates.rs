@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thalweg_http::Waker;
 use thalweg_shapes_model::failure::Failure;
 
-/// A shape on its way, until it is registered or it is clear why it cannot be.
+/// An attempt to make a shape, until the shape is registered or the attempt has failed.
 #[derive(Default)]
 pub(crate) struct InFlightCreate(Mutex<Inner>);
 
@@ -18,7 +18,7 @@ struct Inner {
 }
 
 impl InFlightCreate {
-    /// The result, if it is there; else `waker` is woken when it is.
+    /// The result, if the attempt is over; else `waker` is woken when it is.
     pub(crate) fn result(&self, waker: impl FnOnce() -> Waker) -> Option<Result<Arc<Shape>, Failure>> {
         let mut inner = self.0.lock();
         if inner.result.is_none() {
@@ -37,12 +37,12 @@ impl InFlightCreate {
     }
 }
 
-/// What is being made, by the query key of its definition.
+/// The attempts that are under way, by the query keys of their definitions.
 #[derive(Default)]
 pub(crate) struct InFlightCreates(Mutex<HashMap<Vec<u8>, Arc<InFlightCreate>>>);
 
 impl InFlightCreates {
-    /// The one that is under way for these words, or a new one, that the caller must see to.
+    /// The attempt that is under way for this query key, or a new one (`true`), which the caller must carry out.
     pub(crate) fn join(&self, query_key: &[u8]) -> (Arc<InFlightCreate>, bool) {
         let mut all = self.0.lock();
         if let Some(making) = all.get(query_key) {
@@ -53,7 +53,7 @@ impl InFlightCreates {
         (making, true)
     }
 
-    /// The shape is made, or the attempt failed: the next request begins anew.
+    /// Ends an attempt: the shape is made, or the next request begins another one.
     pub(crate) fn finish(&self, query_key: &[u8], result: Result<Arc<Shape>, Failure>) {
         let making = self.0.lock().remove(query_key);
         if let Some(making) = making {

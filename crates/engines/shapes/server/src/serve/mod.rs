@@ -1,4 +1,4 @@
-//! HTTP: what requests mean, and what answers look like.
+//! HTTP: the meaning of requests, and the form of answers.
 
 pub(crate) mod access;
 mod admin;

@@ -12,17 +12,17 @@ use thalweg_shapes_model::offset::{From, ShapeOffset};
 pub(crate) struct Answer {
     /// The base that the client goes by.
     pub(crate) base: u32,
-    /// What was asked for, as a position of the log: what follows an end of rows follows this.
+    /// The requested position, as a position of the log: the changes after the rows follow it.
     pub(crate) after: ShapeOffset,
     /// `None`: there are no messages before the control message.
     pub(crate) range: Option<ReadRange>,
-    /// The position asked for lies inside of the first entry: what is before it is left out.
+    /// The requested position lies inside of the first entry: the messages before it are left out.
     pub(crate) skip: Option<ShapeOffset>,
     /// The position after the answer.
     pub(crate) end: ShapeOffset,
     /// The snapshot ends here.
     pub(crate) snapshot_end: bool,
-    /// Everything that there is has been told; the LSN below which that is true.
+    /// The answer ends with the newest message; the LSN below which the client then has all changes.
     pub(crate) up_to_date: Option<u64>,
 }
 
@@ -46,24 +46,24 @@ impl Answer {
     }
 }
 
-/// What a request for a position of a shape gets.
+/// The plan for a request for a position of a shape.
 #[derive(Clone, Debug)]
 pub(crate) enum ReadPlan {
     Answer(Answer),
-    /// Rows are on their way.
+    /// The requested rows are not durable yet.
     WaitForRows,
-    /// There is nothing new. (An answer without messages, if the time is up.)
+    /// No message follows the position yet. (The answer without messages, for when the time is up.)
     WaitForChange(Answer),
-    /// The position is after everything that there is: a crash may have taken what came before it, and Postgres sends
-    /// it again.
+    /// The position is after the end of the log: a crash may have lost the changes before it, and Postgres sends them
+    /// again.
     Beyond,
     Failed(Arc<Failure>),
-    /// The position is given up. A client that begins again with another base gets everything.
+    /// The position is no longer kept. A client that begins again with another base gets all rows.
     Past,
     Gone,
 }
 
-/// Looks at a shape. `base`: the one of the client's handle; `None`: it has none. `processed`: asked for before the
+/// Plans a read of a shape. `base`: the one of the client's handle; `None`: it has none. `processed`: read before the
 /// state was locked.
 pub(crate) fn plan_read(state: &State, base: Option<u32>, from: From, live: bool, processed: u64) -> ReadPlan {
     match &state.phase {
@@ -76,7 +76,7 @@ pub(crate) fn plan_read(state: &State, base: Option<u32>, from: From, live: bool
     if base > state.newest() {
         return ReadPlan::Past;
     }
-    // What is known of a shape is durable when its first chunk is.
+    // The record of a shape is durable when its first chunk is.
     if base == 0 && state.newest() == 0 && state.chunks.is_empty() {
         return ReadPlan::WaitForRows;
     }

@@ -22,7 +22,7 @@ pub(crate) enum Refusal {
     Secret,
     /// 401 or 403: the token does not allow it.
     Denied(Denied),
-    /// 404: nothing has this address.
+    /// 404: no resource has this address.
     Unknown,
     /// 404: there is no such shape to delete.
     NoShape,
@@ -30,7 +30,7 @@ pub(crate) enum Refusal {
     NoDelete,
     /// 409: start again, with this handle if it is known.
     MustRefetch(Option<String>),
-    /// 500: what is stored cannot be read.
+    /// 500: stored data cannot be read.
     Unreadable(String),
     /// 503
     Overloaded(Overloaded),
@@ -120,7 +120,7 @@ impl Refusal {
         }
     }
 
-    /// The same for a client that may not see every row: Postgres's words about a row that it failed on may hold the
+    /// The same for a client that may not see every row: Postgres's message about a row that it failed on may hold the
     /// row.
     pub(crate) fn without_values(self) -> Self {
         match self {

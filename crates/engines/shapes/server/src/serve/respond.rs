@@ -1,4 +1,4 @@
-//! Answers: their heads, for whom they may be cached and for how long. Nothing here reads a clock or makes random
+//! Answers: their heads, which caches may keep them, and for how long. This module reads no clock and makes no random
 //! numbers.
 
 use super::access::Denied;
@@ -19,19 +19,19 @@ const PRIVATE: &str = "private, no-cache";
 
 const JSON: &str = "application/json; charset=utf-8";
 
-/// What of a request every answer needs.
+/// The parts of a request that every answer needs.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext {
     request_id: Box<str>,
     /// It was a GET, a HEAD or an OPTIONS: caches may keep the answer.
     cacheable: bool,
     on_shape: bool,
-    /// What it gets depends on its token: no cache that others use may keep the answer, and its own asks again each
-    /// time, so that each use is one that the token allows.
+    /// The answer depends on the request's token: no shared cache may keep it, and the client's own cache revalidates
+    /// it each time, so that the token allows each use.
     private: bool,
 }
 
-/// What an answer takes from clock and chance.
+/// The time and the random numbers of an answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RequestClock {
     /// Unix time.
@@ -44,11 +44,11 @@ pub(crate) struct RequestClock {
 /// How a log is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode<'a> {
-    /// What there is. Its answer has the schema, as JSON.
+    /// A read of the present messages, without a wait. Its answer has the schema, as JSON.
     CatchUp {
         schema: &'a str,
     },
-    /// One that waits. The client's own cursor, if it has one.
+    /// A read that waits for a change. The client's own cursor, if it has one.
     LongPoll {
         cursor: Option<&'a str>,
     },
@@ -70,7 +70,7 @@ pub(crate) struct Page<'a> {
     pub(crate) has_data: bool,
 }
 
-/// What `/v1/health` says.
+/// The state that `/v1/health` reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Health {
     Active,
@@ -117,7 +117,7 @@ impl RequestContext {
 }
 
 impl Page<'_> {
-    /// What names this answer among all of the shape's, without quotes.
+    /// The entity tag of this answer among all of the shape's, without quotes.
     #[must_use]
     pub(crate) fn tag(&self) -> String {
         let mut tag = String::with_capacity(self.handle.len() + 48);
@@ -169,8 +169,8 @@ impl Responder {
             response = response.header("electric-cursor", number(self.cursor(cursor, moment)));
         }
         let mut tag = page.tag();
-        // Nothing, told again later, is another nothing; but what follows a position of the log is the same for all
-        // clients.
+        // An answer without messages has a tag of its own each time; messages after a position of the log are the same
+        // for all clients.
         let fleeting = page.asked == From::Now || matches!(page.mode, Mode::LongPoll { .. } | Mode::Events { .. });
         if !page.has_data && fleeting {
             let _ = write!(tag, ":{}", moment.unique);
@@ -271,7 +271,7 @@ impl Responder {
         }
     }
 
-    /// What every answer carries.
+    /// The headers of every answer.
     fn begin(&self, status: u16, context: &RequestContext) -> Response {
         let mut response = Response::new(status);
         response.head.reserve(512);
@@ -303,7 +303,7 @@ impl Responder {
                 let shared = settings.first_shared_age_s;
                 format!("public, max-age=604800, s-maxage={shared}, stale-while-revalidate=2629746")
             }
-            // Almost as long as the stream lasts, so that all clients that ask meanwhile can have the same.
+            // Almost as long as the stream lasts, so that all clients that ask within that time share one answer.
             Mode::Events { .. } => {
                 format!("public, max-age={}", (settings.sse_timeout_ms / 1000).saturating_sub(1).max(1))
             }
@@ -314,8 +314,9 @@ impl Responder {
         }
     }
 
-    /// What a live client asks with next: the same for all that ask at about the same time, so that a cache can ask
-    /// once for all of them, and never what this client asked with, so that it gets no old answer.
+    /// The cursor of a live client's next request: the same for all clients that ask at about the same time, so that a
+    /// cache can send one request for all of them, and never the cursor of this request, so that the client gets no old
+    /// answer.
     fn cursor(&self, given: Option<&str>, moment: RequestClock) -> u64 {
         let interval_s = self.settings.long_poll_ms / 1000;
         if interval_s == 0 {

@@ -12,14 +12,14 @@ use thalweg_log::{Chunk, ChunkRead, ReadError};
 
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// An array of the rows between two positions of a log, and of what comes after them.
+/// An array of the rows between two positions of a log, and of its ending.
 pub(crate) struct RowsBody {
     inner: Arc<ServeState>,
     log: LogId,
     at: u64,
     upto: u64,
     begun: bool,
-    /// What ends the array. Empty: the last row's comma is left out instead.
+    /// The ending of the array. Empty: the last row's comma is left out instead.
     tail: Bytes,
     reading: Option<Fetch<Result<Chunk, ReadError>>>,
 }
@@ -65,7 +65,7 @@ impl RowsBody {
             // Nothing more would come.
             Ok(chunk) if chunk.end.0 <= self.at => Pull::Abort,
             Ok(chunk) => self.push(chunk, sink),
-            // It was given up meanwhile, or the disk is at fault: the client's next request says which.
+            // The base was given up during the read, or the disk is at fault: the client's next request tells which.
             Err(_) => Pull::Abort,
         }
     }

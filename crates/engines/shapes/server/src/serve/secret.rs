@@ -3,12 +3,12 @@
 use subtle::ConstantTimeEq;
 use thalweg_shapes_core::request::query::{decoded, pairs};
 
-/// What a request must bring as `secret`, or as `api_secret`, which older clients say.
+/// The value that a request must have as `secret`, or as `api_secret`, the name in older clients.
 #[derive(Clone)]
 pub(crate) struct Secret(Option<Box<[u8]>>);
 
 impl Secret {
-    /// `None`: nobody is asked for one.
+    /// `None`: no secret is required.
     pub(crate) fn new(secret: Option<&str>) -> Self {
         Self(secret.map(|secret| secret.as_bytes().into()))
     }

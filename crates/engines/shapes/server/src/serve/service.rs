@@ -1,4 +1,4 @@
-//! The service: which requests there are, who may send them, and what answers at once.
+//! The service: its requests, their permissions, and the answers that it gives at once.
 
 use super::access::{Denied, Granted};
 use super::refusal::Refusal;
@@ -49,8 +49,8 @@ impl ShapesService {
         self.0.handle(request, access, cx)
     }
 
-    /// The refusal of a request of which there is only the head: nobody sends a body in vain. `None` lets it go on to
-    /// [`ShapesService::handle_as`].
+    /// The refusal of a request of which there is only the head: no client sends a body in vain. `None` lets it go on
+    /// to [`ShapesService::handle_as`].
     #[must_use]
     pub fn on_head(
         &self,
@@ -122,7 +122,7 @@ impl ServeState {
         RequestContext::new(request, route, id)
     }
 
-    /// What the sender of a request may read, by a token or by the secret; all if nobody is asked for one.
+    /// The grants of a request's sender, by a token or by the secret; all if no secret is required.
     fn admit(
         &self,
         request: &Request<'_>,
@@ -150,7 +150,7 @@ impl ServeState {
             (_, Some(Some(shape))) | (Some(Some(shape)), _) => shape,
             _ => return Err(Refusal::NoShape),
         };
-        // Acknowledged means durable: a handle that was told to be gone never comes back.
+        // Acknowledged means durable: a handle whose removal was acknowledged never comes back.
         let (inner, context) = (Arc::clone(self), context.clone());
         let deleted = self.io.run(move || match inner.server.retirement.drop_for_good(&found) {
             Ok(()) => inner.responder.deleted(&context),

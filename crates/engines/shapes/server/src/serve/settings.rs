@@ -1,4 +1,4 @@
-//! What of the answers can be set.
+//! The settings of answers.
 
 /// Limits and times of the HTTP side. Where Electric has a variable for the same, its name is given.
 #[derive(Clone, Debug, PartialEq, Eq)]

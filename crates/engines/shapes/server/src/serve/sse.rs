@@ -13,7 +13,7 @@ use thalweg_log::ReadError;
 use thalweg_shapes_core::encode::message::{KEEP_ALIVE, push_event, push_events, up_to_date};
 use thalweg_shapes_model::offset::{From, ShapeOffset};
 
-/// Changes that are told in one go: each client has a copy of its own until its socket has taken it.
+/// Changes that are sent in one go: each client has a copy of its own until its socket has taken it.
 const TURN_BYTES: u64 = 256 << 10;
 /// How long to wait for memory.
 const MEMORY_AGAIN: Duration = Duration::from_millis(100);
@@ -24,7 +24,7 @@ pub(crate) struct Feed {
     shape: Arc<Shape>,
     /// The base that the client began with.
     base: u32,
-    /// What was sent ends here.
+    /// The position up to which the client has messages.
     at: ShapeOffset,
     ends_ms: u64,
     spoke_ms: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Feed {
     reading: Option<Reading>,
 }
 
-/// An answer whose messages are on their way from the disk.
+/// An answer whose messages are being read from the disk.
 type Reading = (Box<Answer>, Fetch<Result<Vec<Bytes>, ReadError>>);
 
 impl Feed {

@@ -54,7 +54,7 @@ impl ServeState {
     }
 }
 
-/// The disk is asked for too much.
+/// The queue of disk reads is full.
 pub(super) fn too_many_reads() -> Refusal {
     Refusal::Unavailable {
         code: "too_many_reads",

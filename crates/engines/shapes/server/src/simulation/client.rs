@@ -1,4 +1,4 @@
-//! A client of one shape, which has everything that it was sent and believes none of it.
+//! A client of one shape, which keeps every message and checks each one.
 
 use super::cluster::{Row, Rows, TABLES};
 use crate::read::{self, ReadRange, split};
@@ -18,9 +18,9 @@ pub(super) struct Client {
     pub(super) number: u64,
     handle: String,
     rows: BTreeMap<String, Known>,
-    /// What it was told last.
+    /// The offset of the last message that it got.
     offset: ShapeOffset,
-    /// What it was told of each transaction, by its LSN.
+    /// The messages of each transaction, by its LSN.
     told: BTreeMap<u64, Vec<u8>>,
     /// The snapshot of the rows that it began with, which later rows may have replaced.
     pub(super) snapshot: PgSnapshot,
@@ -36,11 +36,11 @@ struct Known {
     active: Vec<bool>,
 }
 
-/// What a client finds.
+/// The result of a client's read.
 pub(super) enum Seen {
     /// It must begin again.
     Gone,
-    /// It has everything up to `told`. `is_at_end`: and nothing after.
+    /// It has all changes up to `told`. `is_at_end`: and none after it.
     UpTo { told: u64, is_at_end: bool, processed: u64 },
 }
 
@@ -77,7 +77,7 @@ impl Client {
         (!client.is_lost).then_some(client)
     }
 
-    /// Takes what is new.
+    /// Reads the entries after the client's offset.
     pub(super) fn read(&mut self, server: &ShapesServer) -> Seen {
         let Some(shape) = server.catalog.registry.read().by_handle(&self.handle).cloned() else { return Seen::Gone };
         assert_eq!(shape.number, self.number, "a handle is used again");
@@ -112,12 +112,12 @@ impl Client {
         if self.is_lost {
             return Seen::Gone;
         }
-        // What was shown before it was durable comes again after a crash, at the same places.
+        // Changes that were published before they were durable come again after a crash, at the same places.
         let is_at_end = tail <= self.offset && tail.lsn <= told && self.offset.lsn <= told;
         Seen::UpTo { told, is_at_end, processed }
     }
 
-    /// Every transaction that was told is in the log.
+    /// Every transaction that the client got is in the log.
     pub(super) fn check_told(&self, server: &ShapesServer) {
         let Some(shape) = server.catalog.registry.read().by_handle(&self.handle).cloned() else { return };
         let state = shape.lock();

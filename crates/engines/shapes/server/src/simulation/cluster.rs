@@ -1,4 +1,4 @@
-//! A Postgres in memory: rows with transactions, a log of what they wrote, a catalog, a publication and slots. It may
+//! A Postgres in memory: rows with transactions, a log of their writes, a catalog, a publication and slots. It may
 //! crash, be promoted, be set back to an earlier state, or be replaced.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -21,7 +21,7 @@ pub(super) type Rows = BTreeMap<i32, Row>;
 pub(super) const TABLES: [(&str, [&str; 3]); 3] =
     [("t", ["id", "a", "b"]), ("p", ["id", "v", "g"]), ("q", ["id", "v", "g"])];
 
-/// What a transaction did to a table, by the table's place in [`TABLES`].
+/// The effect of a transaction on a table, by the table's place in [`TABLES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Row {
@@ -83,7 +83,7 @@ pub(super) struct Open {
     pub(super) changes: Vec<Logged>,
     /// Its changes are sent before it commits.
     pub(super) is_streamed: bool,
-    /// It holds a lock on a table that excludes everybody.
+    /// It holds an exclusive lock on a table.
     pub(super) locks: Option<usize>,
 }
 
@@ -135,7 +135,7 @@ pub(super) struct Files {
     pub(super) committed: Vec<Committed>,
     pub(super) open: Vec<Open>,
     pub(super) tables: Vec<Cataloged>,
-    /// What snapshots show.
+    /// The rows that snapshots show.
     pub(super) visible: Vec<Rows>,
     /// The oid and the version of the publication.
     pub(super) publication: Option<(u32, u32)>,
@@ -158,9 +158,9 @@ pub(super) struct Cluster {
     /// Sessions that hold a lock on a table, against its being altered.
     pub(super) readers: BTreeMap<u64, usize>,
     pub(super) next_session: u64,
-    /// The history and the run that the replication stream is of, and until where everything was sent.
+    /// The history and the run that the replication stream is of, and the LSN up to which all changes were sent.
     pub(super) streams: Option<(u64, u64)>,
-    /// When the next event of the stream was asked for last.
+    /// The last time at which the next event of the stream was requested.
     pub(super) asked: Option<std::time::Duration>,
 }
 
@@ -327,7 +327,7 @@ impl Files {
         }
     }
 
-    /// Open transactions end without effect, and what is not on the disk is lost.
+    /// Recovers from a crash: open transactions have no effect, and writes that are not on the disk are lost.
     pub(super) fn recover(&mut self) {
         self.open.clear();
         let flushed = self.flushed;
@@ -358,7 +358,7 @@ impl Files {
         PgSnapshot { xmin: xip.first().copied().unwrap_or(xmax), xmax, xip, lsn: self.inserted }
     }
 
-    // ---- what is true
+    // ---- the expected rows
 
     fn is_member(&self, of: &[Rows], membership: &Membership, key: &Key) -> bool {
         let query = &membership.query;
@@ -432,7 +432,7 @@ pub(super) enum Clause {
     Position(Arc<Condition>, usize),
 }
 
-/// What the SQL means that the engine writes for the definitions of the simulation, by table.
+/// The meaning of the SQL that the server writes for the definitions of the simulation, by table.
 pub(super) struct Dictionary(HashMap<(usize, String), Clause>);
 
 impl Dictionary {

@@ -5,9 +5,9 @@
 //! compare the catalog and make bases, the store, the kernel's journal and logs. One thread plays the world:
 //! transactions that begin, stream, hang, abort and commit; tables that are locked, truncated, rewritten and made
 //! again; a server that crashes, is promoted, set back or replaced; our own process killed at any place where it waits,
-//! with or without the machine. Clients read all the time, across restarts. What they have is compared with what their
-//! definitions select: for shapes without subqueries at every moment, for others whenever they are told an LSN, and for
-//! all when everything has come to rest.
+//! with or without the machine. Clients read all the time, across restarts. Their rows are compared with those that
+//! their definitions select: for shapes without subqueries at every moment, for others whenever they are told an LSN,
+//! and for all when everything has come to rest.
 //!
 //! `SEED=n` replays one history, `SEEDS=n` says how many are run.
 

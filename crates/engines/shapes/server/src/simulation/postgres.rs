@@ -22,10 +22,10 @@ use thalweg_shapes_source::publish::Lacking;
 use thalweg_shapes_source::session::{Limits, Place};
 use thalweg_shapes_source::setup::{Options, Publication, Server, ServerFacts, SetupError, Slot};
 
-/// How long a session looks for a lock before it looks again.
+/// The interval between a session's attempts to take a lock.
 const LOCK_LOOK: Duration = Duration::from_millis(20);
 
-/// The task that follows the stream: nothing else of Postgres may hold it up.
+/// The task that follows the stream: no other session may hold it up.
 pub(super) const FOLLOWS: &str = "follow";
 
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ impl Jobs for Workers {
     }
 }
 
-/// What a transaction of a session sees.
+/// The rows that a transaction of a session sees.
 struct Moment {
     rows: Vec<super::cluster::Rows>,
 }
@@ -369,7 +369,7 @@ fn answer(cluster: &Cluster, moment: &Moment, select: &str) -> Vec<Vec<u8>> {
 
 static DICTIONARY: LazyLock<Dictionary> = LazyLock::new(|| Dictionary::of(super::world::clauses()));
 
-/// What stands in parentheses.
+/// The text in parentheses.
 fn inside(sql: &str) -> Option<&str> {
     sql.strip_prefix('(')?.strip_suffix(')')
 }
@@ -492,7 +492,7 @@ impl Walsender for Sender {
         }
         Ok(self.ask(|cluster| {
             cluster.files.inserted += 50;
-            // What has not committed yet is sent as a whole.
+            // A transaction that has not committed yet is sent as a whole.
             let confirmed = cluster.files.inserted;
             cluster.files.flushed = confirmed;
             cluster.files.slot = Some(Kept { confirmed, is_active: false });
@@ -547,11 +547,11 @@ struct Block {
 struct Stream {
     of: Simulated,
     run: u64,
-    /// What ends at or before this was confirmed.
+    /// Transactions that end at or before this LSN were confirmed.
     from: u64,
     /// Every transaction that ends at or before this was sent.
     sent: u64,
-    /// The end that was told last.
+    /// The end that was sent last.
     told: u64,
     blocks: BTreeMap<u64, Block>,
     described: BTreeSet<u32>,
@@ -580,7 +580,7 @@ impl Changes for Stream {
                 return Ok(Event::XLogData { start: Lsn(0), end: Lsn(self.sent), clock: 0, body: &self.body });
             }
             let end = cluster.lock().files.flushed;
-            // A server that has sent everything says so until that is confirmed.
+            // A server that has sent all changes repeats its position until that is confirmed.
             if std::mem::take(&mut self.wants_reply) || end > self.told && scheduler.below(3) == 0 {
                 (self.sent, self.told) = (end, end);
                 let reply = scheduler.below(8) == 0;
@@ -690,7 +690,7 @@ fn commit(stream: &mut Stream, cluster: &Cluster, done: &Committed) {
     );
 }
 
-/// Sends what a transaction in progress has changed since the last block.
+/// Sends the changes of a transaction in progress since the last block.
 fn block(stream: &mut Stream, cluster: &Cluster, xid: u64, all: &[Logged]) {
     let mut block = stream.blocks.remove(&xid).unwrap_or_default();
     let new = &all[block.sent.min(all.len())..];

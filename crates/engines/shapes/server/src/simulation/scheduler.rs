@@ -1,8 +1,8 @@
-//! Threads that run one at a time, in an order that a seed decides, on a clock that stands still while any of them has
-//! something to do.
+//! Threads that run one at a time, in an order that a seed decides, on a clock that stands still while any of them can
+//! run.
 //!
-//! A thread gives way where it would wait: when it sleeps, and when it asks Postgres. Whatever it holds then, others
-//! find it held; one that waits for something else than the scheduler stops the history, which is told.
+//! A thread gives way where it would wait: when it sleeps, and when it asks Postgres. Locks that it holds then stay
+//! held for others. A thread that waits outside of the scheduler stops the history, which is reported.
 
 use parking_lot::Mutex;
 use std::cell::RefCell;
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use thalweg_shapes_source::clock::Clock;
 use thalweg_sim::Rand64;
 
-/// What a thread unwinds with when its process is killed.
+/// The panic payload of a thread whose process is killed.
 struct Killed;
 
-/// A switch takes microseconds; after this long a thread waits for something that never comes.
+/// A switch takes microseconds; a thread that runs for longer waits for an event that never comes.
 const STUCK_AFTER: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ struct State {
     joins: Vec<JoinHandle<()>>,
     /// The panic of a task, for the thread that plays the world.
     failed: Option<String>,
-    /// A task waits for something else: the others cannot be ended.
+    /// A task waits outside of the scheduler: the others cannot be ended.
     stuck: bool,
     /// A sum over all switches.
     seen: u64,
@@ -92,7 +92,7 @@ impl Scheduler {
         self.state.lock().now
     }
 
-    /// Says what happens, when one history is replayed.
+    /// Prints an event, when one history is replayed.
     pub(super) fn say(&self, what: impl FnOnce() -> String) {
         if self.is_replayed {
             eprintln!("{:>12.6} {:>6} {}", self.now().as_secs_f64(), self.name(), what());
@@ -178,7 +178,7 @@ impl Scheduler {
         state.tasks.iter_mut().filter(|task| task.name == name).for_each(|task| task.ready_at = task.ready_at.min(now));
     }
 
-    /// Whether a task of that name is there.
+    /// Whether a task of that name exists.
     pub(super) fn is_running(&self, name: &str) -> bool {
         let state = self.state.lock();
         state.tasks.iter().any(|task| task.name == name && !task.ended && task.life == state.life)
@@ -256,7 +256,7 @@ impl Scheduler {
 }
 
 impl State {
-    /// Chooses who runs next.
+    /// Chooses the task that runs next.
     fn next(&mut self) {
         if self.failed.is_some() {
             self.running = WORLD;

@@ -25,7 +25,7 @@ use thalweg_shapes_model::health::Health;
 use thalweg_shapes_model::predicate;
 use thalweg_sim::SimDisk;
 
-/// What came up, and how often.
+/// The counts of events in a history.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     commits: u64,
@@ -79,7 +79,7 @@ impl Tally {
         }
     }
 
-    /// What eighty histories must reach at least.
+    /// The least counts of eighty histories.
     pub(super) fn least(&self) -> [(&'static str, u64, u64); 18] {
         [
             ("commits", self.commits, 1500),
@@ -124,9 +124,9 @@ pub(super) fn clauses() -> impl Iterator<Item = (usize, &'static str)> {
     PLAIN.iter().flatten().chain(NESTED).map(|sql| (0, *sql))
 }
 
-/// Everything comes to rest within this time, unless something hangs.
+/// All work finishes within this time, unless a task hangs.
 const REST_WITHIN: Duration = Duration::from_secs(600);
-/// A shape is made within this time when everything is at rest.
+/// A shape is made within this time when all other work is done.
 const MADE_WITHIN: Duration = Duration::from_secs(20);
 /// The thread that applies changes takes the next one within this time.
 const APPLIED_WITHIN: Duration = Duration::from_millis(700);
@@ -164,11 +164,11 @@ pub(super) struct World {
     systems: u64,
     /// The history that began when the storage was last set back.
     set_back_to: Option<u64>,
-    /// Something happened that the stream does not tell: shapes may be wrong until the catalog was compared.
+    /// An event happened that the stream does not report: shapes may be wrong until the catalog was compared.
     disturbed: bool,
     /// One of so many commits is shown to snapshots late.
     late_one_in: u64,
-    /// The tables' owners alter them, and somebody changes the publication.
+    /// The tables' owners alter them, and an operator changes the publication.
     alters: bool,
     /// Postgres fails, and so does our process.
     fails: bool,
@@ -262,7 +262,7 @@ impl World {
         self.end_process(power);
     }
 
-    /// Our process is told to stop, ends what it does, and is started again.
+    /// The server's process is stopped, finishes its work, and is started again.
     fn stop_and_start(&mut self) {
         self.scheduler.say(|| "our process stops".into());
         let server = self.server();
@@ -410,7 +410,7 @@ impl World {
         cluster.files.open.push(Open { xid, changes, is_streamed, locks: None });
     }
 
-    /// Something happens to a transaction that is in progress.
+    /// An event of a transaction that is in progress.
     fn progress(&mut self) {
         let open: Vec<u64> = {
             let cluster = self.postgres.cluster.lock();
@@ -491,7 +491,7 @@ impl World {
         self.scheduler.wake(FOLLOWS);
     }
 
-    /// Somebody locks a table for long, or lets go of it.
+    /// A session locks a table for long, or releases it.
     fn lock(&mut self) {
         let table = self.upto(3) as usize;
         let mut cluster = self.postgres.cluster.lock();
@@ -535,7 +535,7 @@ impl World {
         match how {
             0 => cluster.files.recreate(table),
             1 => cluster.files.rewrite(table),
-            // Somebody takes the table out of the publication, and it comes back.
+            // An operator takes the table out of the publication, and it comes back.
             _ => cluster.files.unpublish(table),
         }
     }
@@ -651,7 +651,7 @@ impl World {
     }
 
     /// Whether the process has noticed that the storage was set back. A kill before that is left out: if the copy is
-    /// younger than the last note of what clients were shown, nothing tells it from the history that they know.
+    /// younger than the last note of the LSN that clients have seen, it cannot be told from the history that they know.
     fn is_set_back_noticed(&self) -> bool {
         self.set_back_to.is_none_or(|history| self.postgres.cluster.lock().followed >= history)
     }
@@ -690,7 +690,7 @@ impl World {
         self.clients = clients;
     }
 
-    /// A client that has everything there is has what its definition selects.
+    /// A client that is up to date has the rows that its definition selects.
     fn compare(&mut self, client: &Client, told: u64, processed: u64) {
         let cluster = self.postgres.cluster.lock();
         let files = &cluster.files;
@@ -708,7 +708,7 @@ impl World {
             assert_eq!(client.numbers(), truth, "at {told}\n{}", client.log());
             return;
         }
-        // What its rows had, and what has come since.
+        // The transactions in its rows, and those that have come since.
         let mut rows = vec![Rows::new(); TABLES.len()];
         for done in &files.committed {
             if done.lsn <= processed || client.snapshot.contains(done.xid as u32, done.lsn) {
@@ -815,7 +815,7 @@ impl World {
         self.rest();
     }
 
-    /// Everything comes to rest; then every shape is what SELECT says.
+    /// Lets all work finish; then every shape has the rows that SELECT returns.
     fn rest(&mut self) {
         self.scheduler.say(|| "rest".into());
         self.tally.rests += 1;
@@ -871,7 +871,7 @@ impl World {
         self.check_new();
     }
 
-    /// When everything is at rest, every definition gets a shape soon: clients ask again if they are told so.
+    /// When all work is done, every definition gets a shape soon: clients retry when an answer says so.
     fn check_new(&mut self) {
         let definition = self.definition();
         let text = format!("{} {:?}", definition.table, definition.where_sql);

@@ -1,4 +1,5 @@
-//! One transaction on its way into the change log: encoded changes by projection, and the shapes that have them.
+//! One transaction before it is written to the change log: encoded changes by projection, and the shapes that have
+//! them.
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -121,7 +122,7 @@ impl Transaction {
 
     /// Keeps a change for the end of the transaction.
     pub(crate) fn keep(&mut self, change: RowChange) {
-        // Beyond that only which tables were changed matters.
+        // Beyond the bound only the changed tables are kept.
         let cells = || change.old.iter().chain(&change.new).flat_map(|cells| cells.iter().flatten());
         self.kept_bytes += 64 + cells().map(|cell| cell.len() + 16).sum::<usize>();
         if self.kept_bytes <= KEPT_BYTES_MAX {
@@ -132,7 +133,7 @@ impl Transaction {
         }
     }
 
-    /// What was kept; `Err`: it was too much, and these are the tables.
+    /// The kept changes; `Err`: there were too many, and these are their tables.
     pub(crate) fn take_kept(&mut self) -> Result<Vec<Arc<RowChange>>, Vec<u32>> {
         let kept = std::mem::take(&mut self.kept);
         if self.kept_bytes <= KEPT_BYTES_MAX { Ok(kept) } else { Err(kept.iter().map(|change| change.table).collect()) }
@@ -186,15 +187,15 @@ impl Transaction {
             lengths.append(&buffer.lengths);
             if all.is_empty() { all = buffer.bodies } else { all.extend_from_slice(&buffer.bodies) }
         }
-        // It stays in memory for a while, where only what is used is counted.
+        // The buffer stays in memory for a while, where only its used bytes are counted.
         if all.capacity() - all.len() > all.len() / 8 {
             all.shrink_to_fit();
         }
         (all.into(), lengths)
     }
 
-    /// Everything that was placed, in the order of the bodies' places in the change log. For each shape that is the
-    /// order of its changes: it has one projection.
+    /// All placed changes, in the order of the bodies' places in the change log. For each shape that is the order of
+    /// its changes: it has one projection.
     #[must_use]
     pub fn placed(&self) -> &[Placed] {
         &self.placed

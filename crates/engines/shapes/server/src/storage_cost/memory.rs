@@ -1,5 +1,4 @@
-//! Chunks that lie ready in memory: what reading costs anybody, which is the checksum and the threads. It keeps
-//! nothing.
+//! Chunks that lie ready in memory: the least cost of reading, which is the checksum and the threads. It keeps nothing.
 
 use super::{CHUNK_BYTES, Keeper, Reader, body};
 use bytes::Bytes;

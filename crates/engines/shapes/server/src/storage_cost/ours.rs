@@ -20,8 +20,8 @@ const HOT_BYTES: usize = 64 << 20;
 const KEPT_BYTES: usize = 32 << 20;
 const SPLIT_BYTES: usize = 64 << 10;
 
-/// `SETTLED`: read from objects, where changes lie when they are no longer recent. `KEPT`: what was put together is
-/// kept for others.
+/// `SETTLED`: changes are read from objects, where they lie when they are no longer recent. `KEPT`: assembled changes
+/// are kept for other readers.
 pub(super) struct Ours<const SETTLED: bool, const KEPT: bool> {
     folder: TempDir,
     store: Arc<Store>,
@@ -44,7 +44,7 @@ impl<const SETTLED: bool, const KEPT: bool> Keeper for Ours<SETTLED, KEPT> {
     fn open(shapes: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(Store::open(unit::open(folder.path())).unwrap());
-        // RecentWindow content is what settled reads are not about.
+        // Settled reads do not measure the content of the recent window.
         let recent_window = Arc::new(RecentWindow::new(if SETTLED { 1 } else { HOT_BYTES }));
         let shapes = vec![Entries::default(); shapes as usize];
         Self {

@@ -1,5 +1,5 @@
-//! What the applier writes for shapes with subqueries, and what a start makes of it. Nothing of Postgres is in it but
-//! its messages.
+//! Tests of the applier's writes for shapes with subqueries, and of recovery from them. Of Postgres the tests need the
+//! messages only.
 
 use super::dependence::{identity, inner_identity};
 use super::tests::table;
@@ -24,7 +24,7 @@ use thalweg_shapes_source::clock::SystemClock;
 use thalweg_shapes_source::replicate::Apply;
 
 const WHERE: &str = "a NOT IN (SELECT v FROM p WHERE g = 1)";
-/// Everything before this was applied before the shapes began.
+/// All transactions before this LSN were applied before the shapes began.
 const BEGAN: u64 = 1000;
 
 struct World {

@@ -22,8 +22,8 @@ pub(crate) struct Dependence {
     pub(crate) tables: HashMap<u32, Arc<Table>>,
 }
 
-/// What to select so that rows say which positions are true of them: these columns, and behind them one boolean for
-/// each position.
+/// The select list that makes rows tell which positions are true of them: these columns, and behind them one boolean
+/// for each position.
 pub(crate) fn positions_list(table: &Table, columns: &[usize], condition: &Condition) -> String {
     let names = columns.iter().map(|at| thalweg_shapes_model::table::quoted(&table.columns[*at].name));
     let truths = condition.positions().iter().map(|position| format!("({}) IS TRUE", position.sql()));
@@ -54,7 +54,7 @@ impl Dependence {
     }
 }
 
-/// What distinguishes an inner shape from all others. No definition of a client looks like this.
+/// The identity of an inner shape. No definition of a client looks like this.
 pub(crate) fn identity(query: &Query) -> String {
     format!("inner {} {}", query.table.oid, query.canonical())
 }
@@ -64,7 +64,7 @@ pub(crate) fn inner_identity(query: &Query) -> Identity {
     Identity::of(identity(query).as_bytes())
 }
 
-/// The columns of an inner shape: the key, and what the query looks at.
+/// The columns of an inner shape: the key, and those that the query uses.
 pub(crate) fn inner_columns(table: &Table, query: &Query) -> Vec<usize> {
     let all: BTreeSet<usize> = table.key().into_iter().chain(query.columns()).collect();
     all.into_iter().collect()

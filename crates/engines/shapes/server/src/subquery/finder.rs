@@ -1,13 +1,13 @@
-//! Which nodes a changed row may concern, without asking each.
+//! Finds the nodes that a changed row may concern, without evaluating each.
 //!
-//! A row concerns a node if the node's condition holds for it. In each alternative of a condition one position is
-//! enough to be looked for: a condition on the row alone as everywhere ([`Index`]), a membership through the value that
-//! the row asks for: it leads to the sets that have it ([`Sets::holders`]), and these to the nodes that ask them. Where
-//! an alternative has neither (`NOT IN` alone, `<>`), the node is evaluated for each row. What was found is evaluated
-//! whole, so this may find too much, and never too little.
+//! A row concerns a node if the node's condition holds for it. One position of each alternative of a condition is
+//! enough for a lookup: a condition on the row alone as everywhere ([`Index`]), a membership through the value that the
+//! row asks for. The value leads to the sets that have it ([`Sets::holders`]), and these to the nodes that ask them.
+//! Where an alternative has neither (`NOT IN` alone, `<>`), the node is evaluated for each row. A found node evaluates
+//! its whole condition, so the lookup may find too many nodes, and never too few.
 //!
-//! A set is looked at as it is. Nodes for which rows are on their way see it without what has come: that is less, so
-//! nothing is missed.
+//! The lookup uses the current values of sets. A node with pending rows sees its sets without the new values: these are
+//! fewer, so the lookup misses no node.
 
 use super::node::Node;
 use hashbrown::HashMap;
@@ -21,7 +21,7 @@ use thalweg_shapes_model::row::{RowChange, borrowed};
 /// before it leads anywhere.
 #[derive(Default)]
 pub(super) struct Finders {
-    /// Nothing is looked for, everything is evaluated.
+    /// Evaluates every node for each row, without lookups.
     #[cfg(test)]
     pub(super) one_by_one: bool,
     tables: HashMap<u32, BTreeMap<usize, Finder>>,
@@ -30,7 +30,7 @@ pub(super) struct Finders {
 #[derive(Default)]
 struct Finder {
     rows: Index<u64>,
-    /// What rows are asked, by its text.
+    /// The memberships that rows are tested for, by their text.
     asked: HashMap<String, Asked>,
     /// Without a way that leads to them.
     each: BTreeSet<u64>,
@@ -47,7 +47,7 @@ struct Asked {
     users: HashMap<u64, BTreeSet<u64>>,
 }
 
-/// Where a node is filed: what takes it out again.
+/// Where a node is filed: the key that takes it out again.
 #[derive(PartialEq)]
 enum Filed {
     Row(Filing),
@@ -60,10 +60,10 @@ enum Access<'a> {
     Value(&'a Membership, u64),
 }
 
-/// By what changes find a condition, for people.
+/// The lookups by which changes find a condition, as text for people.
 pub(crate) struct Found {
     pub(crate) keys: Vec<String>,
-    /// Of the alternatives that nothing leads to.
+    /// The reasons why alternatives have no lookup.
     pub(crate) because: Vec<String>,
 }
 
@@ -109,7 +109,7 @@ impl Finders {
         }
     }
 
-    /// A node has to see every change, or need not any more.
+    /// Updates whether a node has to see every change.
     pub(super) fn watch(&mut self, node: &Node) {
         let (number, is_watching) = (node.shape.number, node.is_watching());
         self.of(node).watch(number, is_watching);
@@ -128,7 +128,7 @@ impl Finders {
         }
     }
 
-    /// How often something was evaluated since this was asked last.
+    /// The number of evaluations since the last call.
     pub(super) fn take_evaluations(&mut self) -> u64 {
         let all = self.tables.values_mut().flat_map(BTreeMap::values_mut);
         all.map(|finder| std::mem::take(&mut finder.evaluations)).sum()
@@ -186,7 +186,7 @@ impl Finder {
                 Position::In(_) => None,
             }
         });
-        // If nothing tells them apart yet, by value: subqueries are what such shapes differ in.
+        // If no lookup tells them apart yet, by value: such shapes differ in their subqueries.
         ways.min_by_key(|(cost, way)| (*cost, matches!(way, Access::Row(_)))).map(|(_, way)| way)
     }
 
@@ -218,7 +218,7 @@ impl Finder {
         out.extend(self.each.iter().chain(&self.watching));
         for cells in change.old.iter().chain(&change.new) {
             let row = borrowed(cells);
-            // What is too costly to find out is asked of the node, which says so.
+            // A node whose lookup is too costly evaluates the row itself, and reports that.
             self.rows.matching(&row, out, &mut costly);
             out.append(&mut costly);
             for asked in self.asked.values() {
@@ -238,7 +238,7 @@ impl Finder {
     }
 }
 
-/// By what changes of its table would find a condition, were it alone.
+/// The lookup by which changes of its table would find a condition, if it were the only one.
 pub(crate) fn explain(condition: &Condition) -> Found {
     let rows: Index<u64> = Index::new();
     let (mut keys, mut because) = (Vec::new(), Vec::new());

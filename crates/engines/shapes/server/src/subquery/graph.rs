@@ -30,14 +30,14 @@ pub(crate) struct Graph {
     pub(crate) faults: Faults,
 }
 
-/// What the caller has to do after the graph was told something.
+/// The actions that a call of the graph leaves to its caller.
 #[derive(Default)]
 pub(crate) struct Verdict {
     /// Shapes that cannot go on, and why.
     pub(crate) drop: Vec<(Arc<Shape>, Ended)>,
     /// Shapes that wait for rows from now on.
     pub(crate) began: Vec<u64>,
-    /// What is to be fetched.
+    /// The move-ins to fetch.
     pub(crate) ask: Vec<MoveInRequest>,
 }
 
@@ -78,13 +78,13 @@ pub(crate) struct FetchedRows {
     pub(crate) rows: Result<Vec<Cells>, String>,
 }
 
-/// Whether rows are to be asked for now.
+/// Whether to request rows now.
 #[derive(Debug)]
 pub(crate) enum Turn {
     Ask(Ask),
     /// Rows that belong before them have no snapshot yet.
     Later,
-    /// Nobody waits for them.
+    /// No node waits for them.
     Gone,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Ask {
     pub(crate) table: Arc<thalweg_shapes_model::table::Table>,
     /// Places of the columns that are needed, ascending.
     pub(crate) columns: Vec<usize>,
-    /// SQL; `None`: no row is wanted any more, only the place where they would have been.
+    /// SQL; `None`: no rows are needed now, only their place in the stream.
     pub(crate) filter: Option<String>,
 }
 
@@ -110,7 +110,7 @@ impl Graph {
         self.last_lsn = 0;
     }
 
-    /// Whether rows are on their way.
+    /// Whether any node waits for rows.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.is_any()
     }
@@ -120,7 +120,7 @@ impl Graph {
         self.is_waiting() || !self.young.is_empty()
     }
 
-    /// Whether all was applied that a node's first rows may have; `None`: it is not there any more.
+    /// Whether every transaction that a node's first rows may contain is applied; `None`: the node is gone.
     pub(crate) fn is_grown(&self, number: u64) -> Option<bool> {
         self.nodes.get(&number).map(|node| node.contained.is_none())
     }
@@ -156,7 +156,7 @@ impl Graph {
         Some((number, self.nodes.get(&number)?))
     }
 
-    /// Whether all of these inner shapes are there.
+    /// Whether all of these inner shapes exist.
     pub(crate) fn has(&self, sets: &[Option<u64>]) -> bool {
         sets.iter().flatten().all(|number| self.nodes.contains_key(number))
     }
@@ -198,7 +198,7 @@ impl Graph {
         self.nodes.insert(number, node);
     }
 
-    /// Takes a shape out. Gives those that cannot be without it, and inner shapes that nobody needs any more.
+    /// Takes a shape out. Returns its dependent shapes, and the inner shapes that no shape needs now.
     pub(crate) fn remove(&mut self, number: u64) -> Vec<Arc<Shape>> {
         let Some(node) = self.nodes.remove(&number) else { return Vec::new() };
         self.finders.remove(&node);
@@ -227,7 +227,7 @@ impl Graph {
         others
     }
 
-    /// Inner shapes that nobody has needed since the last time this was asked.
+    /// Inner shapes that no shape has needed since the last call.
     pub(crate) fn orphans(&mut self) -> Vec<Arc<Shape>> {
         let mut orphans = Vec::new();
         for node in self.nodes.values_mut() {
@@ -244,7 +244,7 @@ impl Graph {
     pub(crate) fn loaded(&mut self, number: u64, rows: Vec<Cells>) -> Result<(), TooCostly> {
         let Some(mut node) = self.nodes.remove(&number) else { return Ok(()) };
         let mut told = Ok(());
-        // Nobody asks for its values before it has them.
+        // No shape asks for its values before it has them.
         self.sets.change(number, |sets, set, changes| {
             let mut queued = Vec::new();
             if let Some(inner) = &mut node.inner {

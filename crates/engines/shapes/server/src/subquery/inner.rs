@@ -1,4 +1,4 @@
-//! The rows of an inner shape, and what becomes of them.
+//! The rows of an inner shape, and their changes.
 
 use super::node::Node;
 use super::pending::Pending;
@@ -22,7 +22,7 @@ pub(super) struct Inner {
     pub(super) query: Arc<Query>,
     /// By their keys. A table without a primary key may have the same row several times.
     rows: HashMap<RowKey, (Cells, u32)>,
-    /// Rows by what they ask of the sets below, with the position.
+    /// Rows by the values that they ask of the sets below, with the position.
     asking: HashMap<(usize, Box<[u8]>), HashSet<RowKey>>,
     /// Places of the columns of the table's key.
     key: Vec<usize>,
@@ -49,7 +49,7 @@ impl Inner {
         }
     }
 
-    /// Nobody asks for its values.
+    /// No shape asks for its values.
     pub(super) fn is_unused(&self) -> bool {
         self.users.is_empty() && self.loading.is_none()
     }
@@ -69,7 +69,7 @@ impl Inner {
         out.into()
     }
 
-    /// What a row asks of the sets below, with the positions.
+    /// The values that a row asks of the sets below, with the positions.
     fn asks(&self, row: &[Option<&[u8]>]) -> Vec<(usize, Key)> {
         match &self.query.filter {
             Filter::Nested(condition) => {
@@ -202,7 +202,7 @@ impl Node {
         }
     }
 
-    /// Rows of an inner shape that go because these values do not select them any more.
+    /// Removes the rows of an inner shape that it no longer selects without these values.
     #[expect(clippy::too_many_arguments, reason = "one caller")]
     pub(super) fn inner_rows_leave(
         &mut self,
@@ -259,8 +259,8 @@ impl Node {
             comes_again |= !before.holds && after.holds;
         }
         let Some(mut inner) = self.inner.take() else { return Ok(()) };
-        // What was changed since the boundary is known better from the change, and values that went since then have
-        // taken the row with them.
+        // A change since the boundary is newer than the fetched row, and values that left since then have taken the row
+        // with them.
         let comes =
             !before.holds && after.holds && holds && !comes_again && !pending.touched.contains(&inner.key_of(&values));
         if comes {

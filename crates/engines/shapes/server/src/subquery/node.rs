@@ -1,4 +1,4 @@
-//! One shape of the graph: how it sees the sets that it asks for, while rows are on their way and otherwise.
+//! One shape of the graph, and its view of the sets that it asks for, while rows are pending and otherwise.
 
 use super::inner::Inner;
 use super::pending::{Overlay, Pending};
@@ -24,7 +24,7 @@ pub(crate) struct Node {
     pub(super) sets: Vec<Option<u64>>,
     /// How many levels of inner shapes are below.
     pub(super) depth: usize,
-    /// What the rows have that it began with; `None` when no such transaction can come any more.
+    /// The snapshot of its first rows; `None` once no transaction in it can come again.
     pub(super) contained: Option<PgSnapshot>,
     /// A transaction came that these rows do not have, and others may follow that they have.
     pub(super) overtaken: bool,

@@ -1,4 +1,4 @@
-//! What clients of a shape with subqueries are told.
+//! The messages for clients of a shape with subqueries.
 
 use super::node::Node;
 use super::pending::Pending;
@@ -104,7 +104,7 @@ impl Node {
         Ok(())
     }
 
-    /// Tells clients which of their rows to look at.
+    /// Sends clients a move message, whose tags select the rows to check.
     pub(super) fn tell(
         &self,
         direction: Move,

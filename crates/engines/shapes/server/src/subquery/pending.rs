@@ -1,4 +1,4 @@
-//! Values whose rows come, and are not here yet: what of a node is not as its sets say.
+//! Pending values, whose rows have not come yet: the difference between a node and its sets.
 
 use super::node::Node;
 use hashbrown::{HashMap, HashSet};
@@ -11,10 +11,10 @@ use thalweg_shapes_core::subquery::sets::Sets;
 use thalweg_shapes_model::row::{Cells, RowChange, borrowed};
 use thalweg_shapes_model::snapshot::PgSnapshot;
 
-/// Most values whose rows are fetched at once for one shape; with more it is made anew.
+/// Most values whose rows are fetched at once for one shape; with more the shape is dropped.
 const KEYS_MAX: usize = 20_000;
 const TOO_MANY: &str = "too many values of an inner query came at once";
-/// Most transactions that clients are told of with the rows of one pending.
+/// Most transactions whose xids clients get with the rows of one pending.
 const XIDS_MAX: usize = 1000;
 
 /// Values whose rows come, and are not here yet.
@@ -29,7 +29,7 @@ pub(super) struct Pending {
     pub(super) keys: Vec<(usize, Key)>,
     /// For values that count as before until the boundary: whether they are in the set.
     pub(super) before: Overlay,
-    /// For values that changed again between the boundary and now: what they were at the boundary.
+    /// For values that changed again between the boundary and now: their state at the boundary.
     pub(super) boundary: Overlay,
     /// How far asking for the rows has come.
     pub(super) asked: Asked,
@@ -49,13 +49,13 @@ pub(super) struct Pending {
 /// How far asking for rows has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// It waits for its turn: what else comes meanwhile is asked for together with it.
+    /// It waits for its turn: values that come until then are fetched together with it.
     Not,
     /// A snapshot is being taken, or was.
     Begun,
 }
 
-/// Whether values are in a position's set, where that is not what the set says.
+/// Whether values are in a position's set, for values for which the set itself answers otherwise.
 #[derive(Default, Debug)]
 pub(super) struct Overlay(HashMap<(usize, Box<[u8]>), bool>);
 
@@ -71,7 +71,7 @@ impl Overlay {
         self.0.insert((position, key.bytes().into()), is_in);
     }
 
-    /// Keeps what was put first.
+    /// Keeps the answer that was put first.
     fn put_first(&mut self, position: usize, key: &Key, is_in: bool) {
         self.0.entry((position, key.bytes().into())).or_insert(is_in);
     }
@@ -81,7 +81,7 @@ impl Overlay {
     }
 }
 
-/// What moves of sets do to a node.
+/// The effect of the moves of sets on a node.
 #[derive(Default)]
 pub(super) struct Step {
     /// Values whose rows go now.
@@ -115,7 +115,7 @@ impl Pending {
         self.xids.first().copied().unwrap_or_default()
     }
 
-    /// Takes in values that came later, if its rows are not asked for yet.
+    /// Takes in values that came later, if its rows are not requested yet.
     pub(super) fn join(&mut self, later: Self) -> Result<(), &'static str> {
         self.lsn = self.lsn.min(later.lsn);
         self.keys.extend(later.keys);
@@ -127,8 +127,8 @@ impl Pending {
         if self.keys.len() > KEYS_MAX { Err(TOO_MANY) } else { Ok(()) }
     }
 
-    /// Something was missing since `lsn`, and something else may stand for it since a transaction up to `until`: if that
-    /// is what this one brings, it is missing since `lsn` too.
+    /// A reason of a row was missing since `lsn`, and another reason may stand for it since a transaction up to
+    /// `until`: if this pending brings the other one, it is missing since `lsn` too.
     pub(super) fn backdate(&mut self, lsn: u64, until: u64) {
         if self.lsn <= until {
             self.lsn = self.lsn.min(lsn);
@@ -170,7 +170,7 @@ impl Pending {
 }
 
 impl Node {
-    /// What moves of the sets below mean: values whose rows go now, and values whose rows come.
+    /// The effect of the moves of the sets below: values whose rows go now, and values whose rows come.
     pub(super) fn moved(&mut self, sets: &Sets, moves: &[(u64, Arc<Moves>)], at: At) -> Result<Step, &'static str> {
         let mut step = Step::default();
         let Some(condition) = self.condition().filter(|_| !moves.is_empty()).cloned() else { return Ok(step) };
@@ -192,7 +192,7 @@ impl Node {
                     .filled
                     .filter(|_| membership.negated && membership.width() == 1)
                     .map(|filled| (membership.null(), filled));
-                // Beside a null nobody is not in a set, whatever comes and goes.
+                // No value is `NOT IN` a set with a null, whichever other values come and go.
                 let moot = |key: &Key| membership.negated && sets.get(*set).is_some_and(|set| set.is_unsure_of(key));
                 for (key, entered) in moves.keys.iter().cloned().chain(nothing) {
                     if moot(&key) {
@@ -224,7 +224,7 @@ impl Node {
         Ok(step)
     }
 
-    /// Rows that a transaction changed may have been on their way: then clients never see them as they were.
+    /// Notes the transaction where it changed rows that may be pending: clients never see these rows as they were.
     pub(super) fn lose(&mut self, changes: &[Arc<RowChange>], at: At) {
         let Some(condition) = self.condition().cloned() else { return };
         for pending in self.pendings.iter_mut().filter(|pending| !pending.reached) {
@@ -235,7 +235,7 @@ impl Node {
         }
     }
 
-    /// The boundary of a pending is here: its values count from now on, and what comes from now on belongs behind its
+    /// The stream is at the boundary of a pending: its values count from now on, and later changes belong behind its
     /// rows.
     pub(super) fn reach(&mut self, at: usize, last_lsn: u64) {
         self.after.at(last_lsn);

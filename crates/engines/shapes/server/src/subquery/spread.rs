@@ -1,4 +1,4 @@
-//! What a transaction does: changed rows act on nodes, what that does to their sets acts on the nodes above.
+//! The effects of a transaction: changed rows act on nodes, and the changes of their sets act on the nodes above.
 
 use super::graph::{Ended, Graph, MoveInRequest, Verdict};
 use super::node::Node;
@@ -13,18 +13,18 @@ use thalweg_shapes_core::subquery::place::{At, Places, When};
 use thalweg_shapes_core::subquery::set::Moves;
 use thalweg_shapes_model::row::RowChange;
 
-/// What came to one node.
+/// The changes and moves that concern one node.
 #[derive(Default)]
 struct Moved {
     changes: Vec<Arc<RowChange>>,
     moves: Vec<(u64, Arc<Moves>)>,
 }
 
-/// Nodes to which something came: by their depth, and by their number.
+/// The concerned nodes: by their depth, and by their number.
 type Affected = BTreeMap<(usize, u64), Moved>;
 
 impl Graph {
-    /// What a whole transaction did to the tables that nodes look at. Its bodies are put into `out`.
+    /// Applies a whole transaction to the nodes of the tables that it changed. The encoded changes are put into `out`.
     pub(crate) fn transaction(&mut self, changes: &[Arc<RowChange>], out: &mut Transaction) -> Verdict {
         let at = At { xid: out.xid, lsn: out.lsn, since: out.lsn };
         self.last_lsn = self.last_lsn.max(at.lsn);
@@ -68,7 +68,7 @@ impl Graph {
         });
     }
 
-    /// What moves of a set do that happened because rows came.
+    /// Spreads the moves of a set that fetched rows have caused.
     pub(super) fn moved(&mut self, number: u64, moves: Moves, at: At, out: &mut Transaction) -> Verdict {
         let (mut verdict, mut affected) = (Verdict::default(), Affected::default());
         self.tell_users(number, moves, &mut affected);
@@ -89,7 +89,8 @@ impl Graph {
         }
     }
 
-    /// Lets what came to nodes act on them, up to a depth, and what that does to their sets on the nodes above.
+    /// Applies gathered changes and moves to their nodes, up to a depth, and the moves of their sets to the nodes
+    /// above.
     fn spread(
         &mut self,
         affected: &mut Affected,
@@ -110,7 +111,7 @@ impl Graph {
         }
     }
 
-    /// What changes of rows and of sets mean for one node; what they do to its own set.
+    /// Applies changes of rows and of sets to one node. Returns the moves of its own set.
     fn act(
         &mut self,
         node: &mut Node,
@@ -134,7 +135,8 @@ impl Graph {
             Step::default()
         });
         node.lose(&moved.changes, at);
-        // What comes does not count before its rows are here: neither for rows that go nor for those that were written.
+        // A new value does not count before its rows are here: neither for rows that go nor for those that were
+        // written.
         if let Some(pending) = pending {
             self.drop_began(node, at, verdict);
             self.wait_for(node, pending, verdict);
@@ -167,7 +169,7 @@ impl Graph {
         moves
     }
 
-    /// The same for a node whose first rows are still being read: its log has what changes, its values get it when the
+    /// The same for a node whose first rows are still being read: its log gets the changes now, its values when the
     /// rows are here.
     fn act_while_loading(&self, node: &mut Node, moved: Moved, at: At, out: &mut Transaction) -> Result<(), Ended> {
         if !moved.moves.is_empty() {
@@ -183,9 +185,9 @@ impl Graph {
         Ok(())
     }
 
-    /// Rows are about to be on their way to a node because of a transaction: shapes above it whose own first rows have
-    /// that transaction cannot go on. What they began with was chosen by these rows, and by how they were then; they
-    /// may be others when they are here.
+    /// Drops the shapes above a node that is about to wait for rows of a transaction, if their own first rows contain
+    /// that transaction. These rows, as they were then, have selected those first rows; they may be others when they
+    /// arrive.
     fn drop_began(&self, node: &Node, at: At, verdict: &mut Verdict) {
         for number in node.inner.iter().flat_map(|inner| &inner.users) {
             let Some(above) = self.nodes.get(number) else { continue };
@@ -196,7 +198,7 @@ impl Graph {
         }
     }
 
-    /// Rows of a node are on their way from now on.
+    /// Makes a node wait for the rows of `pending`.
     fn wait_for(&mut self, node: &mut Node, mut pending: Pending, verdict: &mut Verdict) {
         self.cap(node, pending.lsn);
         if let Some(last) = node.pendings.back_mut().filter(|last| last.asked == Asked::Not) {

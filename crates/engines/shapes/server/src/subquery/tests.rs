@@ -41,7 +41,7 @@ fn cells(numbers: &Numbers) -> Cells {
     numbers.iter().map(|n| n.map(|n| n.to_string().into_bytes().into())).collect()
 }
 
-/// What one transaction writes: a table, a row before and a row after.
+/// One write of a transaction: a table, a row before and a row after.
 type Write = (usize, Option<Numbers>, Option<Numbers>);
 
 #[derive(Clone)]
@@ -59,7 +59,7 @@ impl Written {
     }
 }
 
-/// A client that has everything, and what it began with.
+/// A client that has every message, and its state at the beginning.
 struct Follower {
     shape: Arc<Shape>,
     table: usize,
@@ -68,7 +68,7 @@ struct Follower {
     dropped: bool,
     /// The last transaction when it began.
     began: u64,
-    /// What a client has that reads all the time, and how many entries that were.
+    /// A client that reads all the time, and the number of entries that it has read.
     reader: Client,
     read: usize,
     /// The rows that it is to have after each transaction.
@@ -84,10 +84,10 @@ struct World {
     rows: Rows,
     /// As they were after each transaction.
     past: Vec<(u64, Rows)>,
-    /// Everything that commits at or before this LSN was applied.
+    /// All transactions that commit at or before this LSN were applied.
     processed: u64,
-    /// The end of the journal, and what waits for the disk to be there; with `slow_disk` it gets there when it is told
-    /// to.
+    /// The end of the journal; shapes whose entries wait until the disk is there. With `slow_disk` the test moves the
+    /// disk on.
     written: u64,
     holding: Vec<Arc<Shape>>,
     slow_disk: bool,
@@ -97,13 +97,13 @@ struct World {
     changes: Vec<u8>,
     followers: Vec<Follower>,
     shapes: BTreeMap<u64, Arc<Shape>>,
-    /// What is wanted and not asked for yet; with `eager` it is asked for at once.
+    /// Move-ins that are not requested yet; with `eager` they are requested at once.
     wanted: Vec<MoveInRequest>,
     eager: bool,
     /// A transaction that commits, and that no snapshot shows yet; whether the stream has brought it.
     hidden: Option<Written>,
     hidden_was_applied: bool,
-    /// Rows that were read and are on their way.
+    /// Rows that were fetched and have not arrived yet.
     coming: Vec<(u64, u64, Vec<Cells>)>,
     dropped: Vec<Ended>,
     asks: Vec<Ask>,
@@ -175,13 +175,13 @@ impl World {
         shape.number
     }
 
-    /// What the first rows of a shape have that is still to come.
+    /// The transactions in the first rows of a shape that are still to come.
     fn contained(&self) -> Option<PgSnapshot> {
         (!self.stream.is_empty() || self.hidden.is_some()).then(|| self.snapshot())
     }
 
-    /// Whether a client can begin: the snapshot has all that was applied, and no rows are on their way to what it
-    /// depends on.
+    /// Whether a client can begin: the snapshot has all applied transactions, and no inner shape of the condition waits
+    /// for rows.
     fn may_follow(&mut self, table: usize, sql: &str) -> bool {
         if self.hidden.is_some() && self.hidden_was_applied {
             return false;
@@ -218,7 +218,7 @@ impl World {
         self.followers.len() - 1
     }
 
-    // ---- what is true
+    // ---- the expected rows
 
     fn selects(&self, of: &Rows, filter: &Filter, cells: &Cells) -> bool {
         match filter {
@@ -251,7 +251,7 @@ impl World {
         self.rows[*table].iter().filter(|(_, row)| holds(row)).map(|(key, _)| *key).collect()
     }
 
-    // ---- what happens
+    // ---- events
 
     /// Postgres commits; the stream has it.
     fn commit(&mut self, writes: Vec<Write>) {
@@ -269,7 +269,7 @@ impl World {
         self.stream.push_back(Written { xid, lsn, writes });
     }
 
-    /// The same, but no snapshot shows it before [`World::show`]; what follows touches other rows.
+    /// The same, but no snapshot shows it before [`World::show`]; later transactions touch other rows.
     fn commit_hidden(&mut self, writes: Vec<Write>) {
         assert!(self.hidden.is_none());
         self.commit(writes);
@@ -280,7 +280,7 @@ impl World {
         self.hidden = None;
     }
 
-    /// What a snapshot shows now.
+    /// The rows that a snapshot shows now.
     fn visible(&self) -> Rows {
         let mut rows = self.rows.clone();
         for (table, old, new) in self.hidden.iter().flat_map(|hidden| hidden.writes.iter().rev()) {
@@ -428,7 +428,7 @@ impl World {
             self.graph.published(published.shape.number);
             self.check_claims();
             self.carry_out(published.verdict);
-            // If nothing happens in the database, nobody says again how far it is.
+            // While the database is idle, no message repeats its position.
             let verdict = self.graph.pass(None, self.processed + 1);
             self.carry_out(verdict);
         }
@@ -445,7 +445,7 @@ impl World {
         }
     }
 
-    /// Everything that is on its way comes.
+    /// Lets all pending rows and transactions arrive.
     fn settle(&mut self) {
         self.show();
         loop {
@@ -470,7 +470,7 @@ impl World {
         assert!(!self.graph.is_listening() && self.graph.held().is_empty());
     }
 
-    // ---- what is seen
+    // ---- the clients' rows
 
     fn log(&self, follower: usize) -> Vec<u8> {
         self.log_from(follower, 0)
@@ -503,8 +503,8 @@ impl World {
         split(&self.log(follower)).map(message).collect()
     }
 
-    /// Nobody is told of an LSN that the shape's log does not come up to: if what it selects has been the same from
-    /// there on, its clients have it.
+    /// No client is told of an LSN beyond the end of the shape's log: if the shape's rows have been the same from there
+    /// on, its clients have them.
     fn check_claims(&mut self) {
         for at in 0..self.followers.len() {
             let Follower { shape, table, condition, dropped, began, truths, .. } = &self.followers[at];
@@ -526,7 +526,7 @@ impl World {
             follower.reader.take(&new_bytes);
             let first = follower.truths.partition_point(|(lsn, _)| *lsn <= told);
             let Some((_, truth)) = first.checked_sub(1).map(|at| &follower.truths[at]) else { continue };
-            // A client may be in the middle of what is not claimed yet.
+            // A client may be inside of a transaction that the shape does not claim to have yet.
             let ahead = follower.shape.lock().tail().lsn > told;
             if ahead || told < began || follower.truths[first..].iter().any(|(_, later)| later != truth) {
                 continue;
@@ -551,7 +551,7 @@ impl World {
             let key = numbers(names[0]).unwrap();
             assert_eq!(names.iter().map(|name| numbers(name)).collect::<Vec<_>>(), self.rows[table][&key], "{sql}");
         }
-        // Whoever begins with merged rows knows the same, and for the same reasons.
+        // A client that begins with merged rows has the same rows, for the same reasons.
         for parts in [1, 3] {
             let mut late = Client::default();
             late.take(&merged(&self.followers[follower].base, &self.log(follower), parts).unwrap());
@@ -560,7 +560,7 @@ impl World {
     }
 }
 
-/// What clients do with messages.
+/// A client's handling of messages.
 #[derive(Default)]
 struct Client {
     rows: BTreeMap<String, Row>,
@@ -785,7 +785,7 @@ fn a_row_that_changes_its_key_goes_and_comes() {
     world.commit(vec![(T, Some([Some(1), Some(1), None]), Some([Some(4), Some(1), None]))]);
     world.apply();
     assert_eq!(world.told(shape), ["delete 1", "insert 4"]);
-    // The same of a row that gives a value: nothing happens.
+    // The same of a row that gives a value: no message follows.
     world.commit(vec![(P, Some([Some(1), Some(1), Some(1)]), Some([Some(9), Some(1), Some(1)]))]);
     world.apply();
     assert_eq!((world.told(shape).len(), world.asks.len()), (2, 0));
@@ -819,7 +819,7 @@ fn shapes_that_ask_the_same_share_a_set_and_the_last_one_takes_it_with_it() {
     let others = world.graph.remove(shape(&world, 1).number);
     assert_eq!(others.len(), 1);
     assert!(world.graph.remove(others[0].number).is_empty() && world.graph.is_empty());
-    // Whoever asks for a set cannot be without it.
+    // A shape that asks for a set depends on it.
     world.follow(T, IN, Replica::Default);
     let (inner, _) = world.graph.inner(&identity(&query(&world, IN))).unwrap();
     assert_eq!(world.graph.remove(inner).len(), 1);
@@ -964,7 +964,7 @@ fn a_change_asks_those_shapes_only_that_it_may_concern() {
     for follower in 0..200 {
         world.check(follower);
     }
-    // What nothing leads to is evaluated each time.
+    // A node without a lookup is evaluated each time.
     world.follow(T, "a NOT IN (SELECT v FROM p)", Replica::Default);
     assert_eq!(evaluated(&mut world, T, Some([Some(5), None])), 1);
 }
@@ -1010,7 +1010,7 @@ const CONDITIONS: &[&str] = &[
     "a NOT IN (SELECT v FROM p WHERE v >= 0 AND g IN (SELECT v FROM q))",
 ];
 
-/// What a history gave.
+/// The result of a history.
 struct History {
     /// The messages of each follower.
     told: Vec<Vec<String>>,
@@ -1020,8 +1020,8 @@ struct History {
     evaluations: u64,
 }
 
-/// One history: what everybody was told. In every other one rows are asked for when there is time, clients begin while
-/// changes are on their way, and some transactions become visible late.
+/// Runs one history. In every other one rows are requested at random times, clients begin while changes are pending,
+/// and some transactions become visible late.
 fn history(seed: u64, one_by_one: bool) -> History {
     let mut random = Random(seed);
     let mut world = World::new(one_by_one);

@@ -1,4 +1,4 @@
-//! Nodes whose rows are on their way: from the moment in which they are asked for until they are in the log.
+//! Nodes with pending rows: from the request for the rows until these are in the log.
 
 use super::graph::{Ask, Ended, Graph, Turn, Verdict};
 use super::node::Node;
@@ -14,16 +14,16 @@ use thalweg_shapes_core::subquery::set::Moves;
 use thalweg_shapes_model::row::Cells;
 use thalweg_shapes_model::snapshot::PgSnapshot;
 
-/// What one transaction did was seen by sets that did not have another one yet, and by rows that did.
+/// The effect of one transaction was applied to sets that lack another one, and to rows that have it.
 pub(super) const ANOTHER_ORDER: &str = "transactions became visible in another order";
 
-/// The nodes whose rows are on their way.
+/// The nodes with pending rows.
 #[derive(Default)]
 pub(super) struct Waiting {
     numbers: BTreeSet<u64>,
-    /// Route ids whose changes are not to be referred to yet: rows that belong before them are on their way.
+    /// Route ids whose changes get no references yet: rows that belong before them are pending.
     held: HashSet<u32>,
-    /// Those that may have rows which can be put into the log.
+    /// The nodes whose pending rows may be complete, and can then be written to the log.
     ready: BTreeSet<u64>,
     last_pending: u64,
 }
@@ -37,7 +37,7 @@ impl Waiting {
         &self.held
     }
 
-    /// A node waits for rows: the number of what it waits for.
+    /// A node waits for rows. Returns the number of the pending.
     pub(super) fn begin(&mut self, node: &Node) -> u64 {
         self.numbers.insert(node.shape.number);
         self.last_pending += 1;
@@ -50,7 +50,7 @@ impl Waiting {
         self.held.remove(&node.route_id);
     }
 
-    /// Notes how a node stands after something happened to what it waits for.
+    /// Updates the state of a node after a change of its pendings.
     fn note(&mut self, node: &Node) {
         let number = node.shape.number;
         let first = node.pendings.front();
@@ -75,7 +75,7 @@ pub(crate) struct MoveIn {
     pub(crate) transaction: Transaction,
     pub(crate) shape: Arc<Shape>,
     pub(crate) pending: u64,
-    /// The last transaction before the rows: they stand behind it. What others are told stands behind
+    /// The last transaction before the rows: they stand behind it. Messages for other shapes stand behind
     /// `transaction.lsn`.
     pub(crate) boundary: u64,
     pub(crate) route_id: u32,
@@ -83,7 +83,7 @@ pub(crate) struct MoveIn {
 }
 
 impl Graph {
-    /// Rows are about to be fetched. Returns the query. From now on nothing is added to them.
+    /// Rows are about to be fetched. Returns the query. From now on no values join the request.
     pub(crate) fn turn(&mut self, shape: u64, pending: u64) -> Turn {
         let Some(node) = self.nodes.get_mut(&shape) else { return Turn::Gone };
         let Some(at) = node.pendings.iter().position(|known| known.number == pending) else { return Turn::Gone };
@@ -98,7 +98,7 @@ impl Graph {
         Turn::Ask(Ask { shape, pending: pending.number, table, columns, filter })
     }
 
-    /// The snapshot from which rows are fetched. It has everything that was applied so far.
+    /// The snapshot from which rows are fetched. It has all transactions that were applied so far.
     pub(crate) fn asked<'a>(&mut self, asks: impl IntoIterator<Item = &'a Ask>, snapshot: &PgSnapshot) {
         for ask in asks {
             if let Some(node) = self.nodes.get_mut(&ask.shape)
@@ -109,7 +109,7 @@ impl Graph {
         }
     }
 
-    /// The rows cannot be had from this snapshot: whether they can be asked for once more.
+    /// The fetch from this snapshot failed. Returns whether the rows can be requested again.
     pub(crate) fn unask(&mut self, shape: u64, pending: u64) -> bool {
         let Some(node) = self.nodes.get_mut(&shape) else { return false };
         let Some(at) = node.pendings.iter().position(|known| known.number == pending) else { return false };
@@ -208,9 +208,9 @@ impl Graph {
         Some(MoveIn { transaction: out, shape, pending: pending.number, boundary: pending.place.0, route_id, verdict })
     }
 
-    /// What a node lacked since `lsn` is here, or is no longer selected. A transaction between `lsn` and `until` may have
-    /// given rows of the shapes above another reason, which clients do not have yet: that reason is missing since `lsn`
-    /// too, or clients would be told that they have rows which they never had.
+    /// The rows that a node lacked since `lsn` are here, or are no longer selected. A transaction between `lsn` and
+    /// `until` may have given rows of the shapes above another reason, which clients do not have yet: that reason is
+    /// missing since `lsn` too, or clients would be told that they have rows which they never had.
     fn missing_since(&mut self, number: u64, lsn: u64, until: u64) {
         let Some(node) = self.nodes.get_mut(&number).filter(|_| until > lsn) else { return };
         node.pendings.iter_mut().for_each(|pending| pending.backdate(lsn, until));
@@ -227,8 +227,7 @@ impl Graph {
         below.into_iter().for_each(|set| self.missing_below(set, lsn, until));
     }
 
-    /// Rows of a shape, and what they do to others, are in the shapes or held by them: from now on they are not
-    /// awaited.
+    /// Rows of a shape, and their effects on others, are in the shapes or held by them: no node waits for them now.
     pub(crate) fn published(&self, shape: u64) {
         self.uncap(shape);
     }
@@ -243,14 +242,14 @@ impl Graph {
         }
     }
 
-    /// Sets anew how far a shape is complete, and those above it.
+    /// Updates the positions up to which a shape, and the shapes above it, are complete.
     fn uncap(&self, number: u64) {
         let Some(node) = self.nodes.get(&number) else { return };
         node.shape.lock().set_cap(self.complete(node));
         node.inner.iter().flat_map(|inner| &inner.users).for_each(|user| self.uncap(*user));
     }
 
-    /// Before which position everything is there; `None`: it is all there.
+    /// The position before which a node is complete; `None`: it is complete.
     fn complete(&self, node: &Node) -> Option<u64> {
         let own = node.pendings.iter().map(|pending| pending.lsn.saturating_sub(1));
         let below = node.sets.iter().flatten().filter_map(|set| self.complete(self.nodes.get(set)?));

@@ -68,7 +68,7 @@ impl ShapeRequestTask {
         }
     }
 
-    /// What was to be read is not there: it was given up meanwhile, or the disk is at fault.
+    /// Answers after a failed read: the base was given up during the read, or the disk is at fault.
     pub(super) fn unreadable(&self, shape: &Shape, base: u32, error: &ReadError, cx: &Context<'_>) -> Poll {
         let again = plan_read(&shape.lock(), Some(base), self.from, self.live, 0);
         match again {
@@ -78,8 +78,8 @@ impl ShapeRequestTask {
         }
     }
 
-    /// Puts the body together: an array of the messages, and the word about where they end. What is large is sent as it
-    /// was read.
+    /// Assembles the body: an array of the messages, and the control message about their end. Large messages are sent
+    /// as they were read.
     pub(super) fn answer(
         &mut self,
         shape: &Arc<Shape>,
@@ -106,7 +106,7 @@ impl ShapeRequestTask {
         self.respond(shape, answer, body, cx)
     }
 
-    /// The words about where the messages end, each with a comma after it, but for the last one.
+    /// The control messages that end the answer, each with a comma after it, but for the last one.
     fn ending(&self, shape: &Shape, answer: &Answer) -> Vec<u8> {
         let mut tail = Vec::new();
         if answer.snapshot_end
@@ -192,7 +192,7 @@ impl ShapeRequestTask {
     }
 }
 
-/// Why Postgres is not asked for a subset.
+/// The refusal of a subset whose query could not run.
 fn no_subset(error: SourceError) -> Refusal {
     match error {
         SourceError::Full { .. } => Refusal::Unavailable {

@@ -59,9 +59,9 @@ impl ServeState {
             (Some(shape), Some(Some(named))) if named.number == shape.number => {
                 (Stage::Shape(shape), self.admission.enter(Kind::Existing)?)
             }
-            // The handle is another's, or nobody's any more: the client starts again with this shape.
+            // The handle is that of another shape, or of none: the client starts again with this shape.
             (Some(shape), Some(_)) => return Err(Refusal::MustRefetch(Some(shape.newest_handle()))),
-            // The words are new, the shape need not be.
+            // The query key is new, the shape need not be.
             (None, _) => {
                 let (making, permit) = self.create(&wanted.shape, query_key, &rights.narrowing)?;
                 (Stage::Creating(making), permit)
@@ -110,7 +110,7 @@ enum Stage {
     Subset(Arc<Shape>, Fetch<Result<subset::Done, Refusal>>),
 }
 
-/// One request on its way.
+/// One request that is being answered.
 pub(crate) struct ShapeRequestTask {
     inner: Arc<ServeState>,
     context: RequestContext,
@@ -309,8 +309,8 @@ impl ShapeRequestTask {
                 let ends = self.began_ms + http.long_poll_ms / 2;
                 if cx.now_ms >= ends || cx.stopping() {
                     drop(state);
-                    // After a crash, what was told and was not durable comes once more from Postgres, as soon as it can
-                    // be stored.
+                    // After a crash Postgres sends the changes again that clients have seen and that were not durable,
+                    // as soon as they can be stored.
                     let late =
                         inner.server.changes.write_stall.is_stuck() || inner.server.source.health() != Health::Active;
                     let refusal = if late {

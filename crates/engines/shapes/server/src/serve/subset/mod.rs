@@ -1,7 +1,8 @@
 //! Subsets: a part of a shape's rows as they are now, ordered, limited, outside of the shape's log.
 //!
-//! [`Subset`](thalweg_shapes_core::request::params::Subset) has what is right in itself; here it meets the table. Both
-//! predicates go through the parser and reach the database as it writes them: what it does not know cannot be asked.
+//! [`Subset`](thalweg_shapes_core::request::params::Subset) is valid by itself; this module checks it against the
+//! table. Both predicates go through the parser and reach the database as the parser writes them: a construct that it
+//! does not know cannot be sent.
 
 mod answer;
 mod order;

@@ -1,4 +1,4 @@
-//! Orderings of subsets: plain columns, nothing that is computed.
+//! Orderings of subsets: plain columns, no expressions.
 
 use thalweg_shapes_model::invalid::Invalid;
 use thalweg_shapes_model::table::Table;
@@ -41,7 +41,7 @@ pub(crate) fn parse_order(text: &str, table: &Table, queryable: Option<&[String]
             at = words.skip();
             next = words.next().map_err(invalid)?;
         }
-        // What is more than a name is refused before the name is looked for.
+        // A term that is more than a name is refused before the name is looked up.
         if !matches!(next, Word::Comma | Word::End) {
             return Err(invalid(refused(at)));
         }
@@ -60,7 +60,7 @@ fn refused(at: usize) -> String {
     format!("At location {at}: expressions are not allowed in ORDER BY clauses")
 }
 
-/// The words of an ordering.
+/// The tokens of an ordering.
 struct Words<'a> {
     text: &'a str,
     at: usize,

@@ -4,7 +4,7 @@ use super::order::Order;
 use std::fmt::Write as _;
 use thalweg_shapes_model::table::{Table, quoted};
 
-/// What of a subset goes into its query. The predicates are SQL without parameters.
+/// The parts of a subset's query. The predicates are SQL without parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query<'a> {
     /// The shape's own.
@@ -16,7 +16,7 @@ pub(crate) struct Query<'a> {
 }
 
 impl Query<'_> {
-    /// `list`: what is selected.
+    /// `list`: the select list.
     #[must_use]
     pub(crate) fn sql(&self, table: &Table, list: &str) -> String {
         let mut sql = format!("SELECT {list} FROM {}", table.name);

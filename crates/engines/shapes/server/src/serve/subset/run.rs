@@ -29,7 +29,7 @@ use thalweg_shapes_source::error::SourceError;
 use thalweg_shapes_source::session::Session;
 use thalweg_shapes_source::snapshot::{Taken, copy};
 
-/// How long a query may take, and one under a token: what that asks for is of a stranger's making.
+/// How long a query may take, and one under a token, whose predicate is not from a trusted client.
 const QUERY_MAX: Duration = Duration::from_secs(60);
 const QUERY_BY_TOKEN_MAX: Duration = Duration::from_secs(5);
 /// A body is counted again when it has grown by this.
@@ -37,7 +37,7 @@ const BUILDING_STEP: u64 = 256 << 10;
 /// The largest answer: it is held in memory whole, so that it can still become an error.
 const BODY_BYTES_MAX: usize = 256 << 20;
 
-/// A subset that was asked for, without the request.
+/// A requested subset, without the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owned {
     where_sql: Option<String>,
@@ -48,7 +48,7 @@ pub(crate) struct Owned {
     rights: Rights,
 }
 
-/// By what right a subset is asked for.
+/// The right under which a subset is requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rights {
     pub(crate) by_token: bool,
