@@ -12,7 +12,7 @@ use thalweg_shapes_source::publish::PublishError;
 use thalweg_shapes_source::reconcile::reconcile;
 use thalweg_shapes_source::session::Session;
 
-/// A table that no shape has asked for in this time leaves the publication.
+/// A table that no shape has needed in this time leaves the publication.
 const UNUSED: Duration = Duration::from_secs(600);
 
 /// Drops the shapes of tables that are gone or changed, describes tables again that have moved, and takes tables that
@@ -53,7 +53,7 @@ pub(super) fn reconcile_tables(server: &Arc<ShapesServer>) -> Result<(), SourceE
         }
     }
     server.lifetime.counters.compared.fetch_add(1, Ordering::Relaxed);
-    // A table that gets its first shape after this was asked for a moment ago: the publisher keeps it.
+    // A table that gets its first shape after this was requested a moment ago: the publisher keeps it.
     let in_use: HashSet<u32> = server.feed.lock().router.tables().iter().map(|table| table.oid).collect();
     let in_use = |oid: u32| in_use.contains(&oid);
     for table in server.source.publisher.release(&mut session, UNUSED, in_use)? {
@@ -77,9 +77,9 @@ fn publish_parts(server: &ShapesServer, session: &mut Session, table: &Table) ->
 }
 
 impl ShapesServer {
-    /// Takes note of the publication's version, as it was found just now. When the version is not the one known,
-    /// somebody has changed what the publication publishes. Changes may then be missing from the stream, also if
-    /// everything was set back since: all shapes are dropped. While there is no publication (`version` is empty) the
+    /// Takes note of the publication's version, as it was found just now. When the version is not the known one, the
+    /// publication was changed by another client of Postgres. Changes may then be missing from the stream, also if the
+    /// publication was set back since: all shapes are dropped. While there is no publication (`version` is empty) the
     /// known version stays, so that the next publication is found to be another one.
     pub(crate) fn publication_is(&self, version: &str) -> Result<(), StoreError> {
         let known = self.source.bookmark.publication();

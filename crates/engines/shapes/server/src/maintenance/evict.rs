@@ -5,7 +5,7 @@ use crate::retirement::Retirement;
 use crate::shape::Shape;
 use std::sync::Arc;
 
-/// Drops the shapes that were not asked for longest, if there are more than `max`.
+/// Drops the least recently requested shapes, if there are more than `max`.
 pub(super) fn evict(catalog: &Catalog, retirement: &Retirement, max: usize) {
     let all: Vec<Arc<Shape>> = {
         let registry = catalog.registry.read();
@@ -25,7 +25,7 @@ pub(super) fn evict(catalog: &Catalog, retirement: &Retirement, max: usize) {
     });
 }
 
-/// So many of the shapes, those that nobody has asked for longest.
+/// The `count` least recently requested shapes.
 fn longest_unused(mut shapes: Vec<Arc<Shape>>, count: usize) -> Vec<Arc<Shape>> {
     if count < shapes.len() {
         shapes.select_nth_unstable_by_key(count, |shape| shape.wanted_ms());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use thalweg_shapes_model::health::Health;
 
-/// How often the catalog is asked: this, and so much longer for each table that it costs next to nothing.
+/// The interval between queries of the catalog; it grows with the number of tables, so that the cost stays small.
 const RECONCILE_EVERY: Duration = Duration::from_secs(2);
 const RECONCILE_EVERY_PER_TABLE: Duration = Duration::from_millis(10);
 /// How often the change log is trimmed: this, and so much longer for each shape that it costs little.
