@@ -105,8 +105,9 @@ impl Bookmark {
         recent: Vec<u32>,
     ) -> Result<Lsn, StoreError> {
         self.change(store, |note| {
-            assert!(note.acknowledged <= Some(position), "invariant 4: Postgres was told of a later position");
-            (note.acknowledged, note.anchor, note.recent) = (Some(position), anchor, recent);
+            // After a crash of Postgres its slot begins earlier than at the last position it was told.
+            let acknowledged = note.acknowledged.max(Some(position));
+            (note.acknowledged, note.anchor, note.recent) = (acknowledged, anchor, recent);
         })
     }
 
