@@ -795,6 +795,7 @@ impl World {
                 }
             }
             Some(Fault::RecentForgotten) if self.one_in(3) => self.crash(),
+            Some(Fault::SetBackUnnoticed) if self.one_in(2) && self.is_current() => self.set_back(),
             Some(Fault::OrderUnnoticed) => {
                 self.make();
                 (0..3).for_each(|_| self.transaction());
