@@ -283,6 +283,21 @@ impl Disk for Stubborn {
 }
 
 #[test]
+fn a_blank_that_finds_no_space_leaves_no_file() {
+    let disk = SimDisk::new(1);
+    let journal = open(&disk, Lsn(0));
+    append_durably(&journal, Class::User, 1000);
+    let before = disk.list("journal").unwrap();
+    // Room for the name and half of the zeros.
+    disk.capacity(used(&disk) + (8 << 10));
+    journal.prepare().unwrap_err();
+    assert_eq!(disk.list("journal").unwrap(), before);
+    disk.capacity(u64::MAX);
+    journal.prepare().unwrap();
+    assert_ne!(disk.list("journal").unwrap(), before);
+}
+
+#[test]
 fn blanks_that_cannot_be_removed_for_larger_ones_are_used() {
     const EMFILE: i32 = 24;
     let (disk, keeps) = (SimDisk::new(1), Arc::new(AtomicBool::new(false)));

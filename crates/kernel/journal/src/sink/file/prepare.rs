@@ -43,7 +43,8 @@ pub(crate) fn create_blank(disk: &dyn Disk, path: &str, bytes: u64) -> io::Resul
     match made {
         Ok(()) => Ok(file),
         Err(e) => {
-            // Best effort: recovery removes a remaining file. let _ = disk.remove(path);
+            // Best effort: recovery removes a remaining file.
+            let _ = disk.remove(path);
             Err(e)
         }
     }
