@@ -133,7 +133,7 @@ impl Applier {
                 }
             },
             Invalidation::Costly { route_id } => {
-                let shape = server.feed.lock().router.shape(route_id).cloned();
+                let shape = server.feed.lock().shape(route_id).cloned();
                 shape.map_or(Lsn::ZERO, |shape| server.retirement.drop_costly(&shape))
             }
             Invalidation::Nullable(table) => {

@@ -7,6 +7,7 @@
 //! are taken.
 
 use crate::format::references::{Group, References};
+use crate::routed_shapes::RoutedShapes;
 use crate::router::{Invalidation, Router};
 use crate::shape::{Phase, Shape};
 use crate::state::transaction::Transaction;
@@ -27,6 +28,8 @@ use thalweg_shapes_model::table::Table;
 #[derive(Default)]
 pub(crate) struct Feed {
     pub(crate) router: Router,
+    /// The shapes that the router knows by their ids.
+    shapes: RoutedShapes,
     pub(crate) graph: Graph,
     pub(crate) recent: Recent,
     /// Shapes whose newest entries wait until the journal is durable up to the position.
@@ -129,7 +132,7 @@ impl Feed {
                 (Some(route_ids), Some(group)) if *route_ids == placed.route_ids => Arc::clone(&group.shapes),
                 _ => {
                     let numbers =
-                        placed.route_ids.iter().filter_map(|route_id| Some(self.router.shape(*route_id)?.number));
+                        placed.route_ids.iter().filter_map(|route_id| Some(self.shapes.get(*route_id)?.number));
                     let mut numbers: Vec<u64> = numbers.collect();
                     numbers.sort_unstable();
                     numbers.into()
@@ -147,7 +150,7 @@ impl Feed {
         let mut waiters = Vec::new();
         for placed in transaction.placed() {
             let entry = Entry { lsn: transaction.lsn, at: placed.at, op: placed.op, len: placed.len };
-            for shape in placed.route_ids.iter().filter_map(|route_id| self.router.shape(*route_id)) {
+            for shape in placed.route_ids.iter().filter_map(|route_id| self.shapes.get(*route_id)) {
                 let mut state = shape.lock();
                 state.push(transaction.xid, entry, chunk_bytes);
                 if state.has_waiters() {
@@ -162,7 +165,7 @@ impl Feed {
     pub(crate) fn shapes_with(&self, transaction: &Transaction) -> Vec<Arc<Shape>> {
         let route_ids: HashSet<u32> =
             transaction.placed().iter().flat_map(|placed| placed.route_ids.iter().copied()).collect();
-        route_ids.into_iter().filter_map(|route_id| self.router.shape(route_id).cloned()).collect()
+        route_ids.into_iter().filter_map(|route_id| self.shapes.get(route_id).cloned()).collect()
     }
 
     /// Everything before `lsn` was applied.
@@ -199,7 +202,7 @@ impl Feed {
         for placed in transaction.placed() {
             let entry = Entry { lsn: transaction.lsn, at: placed.at, op: placed.op, len: placed.len };
             for at in placed.route_ids.iter() {
-                let Some(of) = self.router.shape(*at) else { continue };
+                let Some(of) = self.shapes.get(*at) else { continue };
                 let group = |shapes| Group { at: placed.at, len: placed.len, op: placed.op, shapes };
                 if at == route_id {
                     found.rows.push((transaction.xid, Entry { lsn: *boundary, ..entry }));
@@ -258,8 +261,37 @@ impl Feed {
         if !matches!(state.phase, Phase::Snapshotting | Phase::Live) {
             return None;
         }
-        state.route_id = Some(self.router.insert(Arc::clone(shape), table, selected, predicate));
+        state.route_id = Some(self.insert(shape, table, selected, predicate));
         Some(self.recent.mark())
+    }
+
+    /// Takes a shape in without asking whether its table is as it was; its route id.
+    pub(crate) fn insert(
+        &mut self,
+        shape: &Arc<Shape>,
+        table: &Arc<Table>,
+        selected: &[usize],
+        predicate: Option<Arc<Predicate>>,
+    ) -> u32 {
+        let route_id = self.router.insert(&shape.family, table, selected, predicate);
+        self.shapes.insert(route_id, Arc::clone(shape));
+        route_id
+    }
+
+    fn insert_dependent(&mut self, shape: &Arc<Shape>, table: &Arc<Table>) -> u32 {
+        let route_id = self.router.insert_dependent(table);
+        self.shapes.insert(route_id, Arc::clone(shape));
+        route_id
+    }
+
+    /// The shape that has a route id.
+    pub(crate) fn shape(&self, route_id: u32) -> Option<&Arc<Shape>> {
+        self.shapes.get(route_id)
+    }
+
+    /// The shapes of a table.
+    pub(crate) fn shapes_of(&self, table: u32) -> Vec<Arc<Shape>> {
+        self.router.route_ids_of_table(table).filter_map(|route_id| self.shapes.get(route_id).cloned()).collect()
     }
 
     /// Looks for an inner shape by its identity; if there is none, the first caller is to make it, and to remove the
@@ -295,7 +327,7 @@ impl Feed {
         if !self.graph.is_settled(sets) {
             return Err(NotRegistered::Unsettled);
         }
-        let route_id = self.router.insert_dependent(Arc::clone(shape), table);
+        let route_id = self.insert_dependent(shape, table);
         let node = node(route_id, (*snapshot).clone());
         let projection = node.projection.clone();
         // Rows and changes that come from here on are ordered by the shape, and it drops the changes that its snapshot
@@ -315,7 +347,7 @@ impl Feed {
         table: &Arc<Table>,
         node: impl FnOnce(u32, Option<PgSnapshot>) -> Node,
     ) {
-        let route_id = self.router.insert_dependent(Arc::clone(shape), table);
+        let route_id = self.insert_dependent(shape, table);
         let contained = {
             let mut state = shape.lock();
             state.route_id = Some(route_id);
@@ -357,7 +389,9 @@ impl Feed {
             (state.route_id.take(), logs.collect(), state.take_waiters())
         };
         if let Some(route_id) = route_id {
-            self.router.remove(route_id, shape.number);
+            if self.shapes.remove(route_id, shape.number) {
+                self.router.remove(route_id);
+            }
             if self.router.table(shape.family.table).is_none() {
                 table_is_free(shape.family.table);
             }

@@ -120,8 +120,7 @@ fn fill(server: &ShapesServer, numbers: Range<u64>) {
         let (shape, sql) = (Arc::new(shape), definition.where_sql.unwrap());
         let predicate = predicate::parse(&sql, &[], &table).unwrap();
         server.catalog.registry.write().insert(Arc::clone(&shape));
-        let route_id =
-            server.feed.lock().router.insert(Arc::clone(&shape), &table, &selected, Some(Arc::new(predicate)));
+        let route_id = server.feed.lock().insert(&shape, &table, &selected, Some(Arc::new(predicate)));
         shape.lock().route_id = Some(route_id);
         if n % 5000 == 4999 {
             settle(server, n);
@@ -179,7 +178,7 @@ fn assert_found(server: &ShapesServer, count: u64) {
     let took = began.elapsed();
     assert_eq!(route_ids.len(), 1, "of {count} shapes one has the row");
     let feed = server.feed.lock();
-    assert_eq!(feed.router.shape(route_ids[0]).unwrap().condition.where_sql(), Some("id = 100007"));
+    assert_eq!(feed.shape(route_ids[0]).unwrap().condition.where_sql(), Some("id = 100007"));
     println!("found in {took:?}");
 }
 

@@ -44,6 +44,7 @@ mod recent_window;
 mod recover;
 mod registry;
 mod retirement;
+mod routed_shapes;
 mod router;
 mod serve;
 mod server;

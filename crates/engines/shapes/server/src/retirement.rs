@@ -56,7 +56,7 @@ impl Retirement {
     }
 
     fn drop_shapes(&self, table: u32, why: &str, which: impl Fn(&Shape) -> bool) -> Lsn {
-        let mut shapes = self.feed.lock().router.shapes_of(table);
+        let mut shapes = self.feed.lock().shapes_of(table);
         shapes.retain(|shape| which(shape));
         if let Some(shape) = shapes.first() {
             // The next shape of the table has the publication checked again.

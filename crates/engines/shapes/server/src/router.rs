@@ -1,6 +1,5 @@
 //! Which shapes a change belongs to, and the encoded changes that they get of it.
 
-use crate::shape::Shape;
 use crate::state::transaction::Transaction;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,12 +29,13 @@ pub(crate) enum Invalidation {
 
 /// A shape's place in the router.
 struct Registration {
-    shape: Arc<Shape>,
-    /// Its changes are found by the graph of subqueries.
-    dependent: bool,
+    /// [`DEPENDENT`]: its changes are found by the graph of subqueries.
     projection: u32,
     table: u32,
 }
+
+/// In place of a projection.
+const DEPENDENT: u32 = u32::MAX;
 
 /// All shapes of one table.
 struct Route {
@@ -118,41 +118,41 @@ struct Scratch {
 }
 
 impl Router {
-    /// Takes a shape in: every change from now on is given to it. `selected` are places of columns.
+    /// Takes a shape of a family in: every change from now on is given to it. `selected` are places of columns.
     pub(crate) fn insert(
         &mut self,
-        shape: Arc<Shape>,
+        of: &Arc<Family>,
         table: &Arc<Table>,
         selected: &[usize],
         predicate: Option<Arc<Predicate>>,
     ) -> u32 {
         let projection = match &self.last {
             // Most shapes are of the family of the one before.
-            Some((family, known, id)) if Arc::ptr_eq(family, &shape.family) && Arc::ptr_eq(known, table) => *id,
+            Some((family, known, id)) if Arc::ptr_eq(family, of) && Arc::ptr_eq(known, table) => *id,
             _ => {
-                let id = self.projection(table, selected, shape.family.replica);
-                self.last = Some((Arc::clone(&shape.family), Arc::clone(table), id));
+                let id = self.projection(table, selected, of.replica);
+                self.last = Some((Arc::clone(of), Arc::clone(table), id));
                 id
             }
         };
-        let route_id = self.claim_route_id(shape, table, projection, false);
+        let route_id = self.claim_route_id(table, projection);
         self.route(table).matcher.insert(route_id, predicate);
         route_id
     }
 
     /// Takes a shape in whose changes the graph of subqueries finds.
-    pub(crate) fn insert_dependent(&mut self, shape: Arc<Shape>, table: &Arc<Table>) -> u32 {
-        let route_id = self.claim_route_id(shape, table, u32::MAX, true);
+    pub(crate) fn insert_dependent(&mut self, table: &Arc<Table>) -> u32 {
+        let route_id = self.claim_route_id(table, DEPENDENT);
         self.route(table).dependents += 1;
         route_id
     }
 
-    fn claim_route_id(&mut self, shape: Arc<Shape>, table: &Table, projection: u32, dependent: bool) -> u32 {
+    fn claim_route_id(&mut self, table: &Table, projection: u32) -> u32 {
         let route_id = self.free.pop().unwrap_or_else(|| {
             self.registrations.push(None);
             self.registrations.len() as u32 - 1
         });
-        self.registrations[route_id as usize] = Some(Registration { shape, dependent, projection, table: table.oid });
+        self.registrations[route_id as usize] = Some(Registration { projection, table: table.oid });
         // A part may have shapes as well as the whole.
         if self.ancestors.get(&table.oid) != Some(&table.ancestors) {
             self.know_ancestors([(table.oid, table.ancestors.clone())]);
@@ -167,13 +167,12 @@ impl Router {
         })
     }
 
-    /// Puts a shape out, if it is still in that route id.
-    pub(crate) fn remove(&mut self, route_id: u32, number: u64) {
-        let Some(registration) = self.registrations.get_mut(route_id as usize) else { return };
-        let Some(found) = registration.take_if(|registration| registration.shape.number == number) else { return };
+    /// Takes the shape of a route id out.
+    pub(crate) fn remove(&mut self, route_id: u32) {
+        let Some(found) = self.registrations.get_mut(route_id as usize).and_then(Option::take) else { return };
         self.leaving.push(route_id);
         if let Some(route) = self.routes.get_mut(&found.table) {
-            if found.dependent {
+            if found.projection == DEPENDENT {
                 route.dependents -= 1;
             } else {
                 route.matcher.remove(route_id);
@@ -190,14 +189,10 @@ impl Router {
         self.free.append(&mut self.leaving);
     }
 
-    /// The shapes of a table.
-    pub(crate) fn shapes_of(&self, table: u32) -> Vec<Arc<Shape>> {
-        self.registrations
-            .iter()
-            .flatten()
-            .filter(|registration| registration.table == table)
-            .map(|registration| Arc::clone(&registration.shape))
-            .collect()
+    /// The route ids of a table's shapes.
+    pub(crate) fn route_ids_of_table(&self, table: u32) -> impl Iterator<Item = u32> + '_ {
+        let is_of = move |registration: &Registration| registration.table == table;
+        (0..).zip(&self.registrations).filter(move |(_, found)| found.as_ref().is_some_and(is_of)).map(|(id, _)| id)
     }
 
     /// The tables that have shapes.
@@ -207,10 +202,6 @@ impl Router {
 
     pub(crate) fn table(&self, oid: u32) -> Option<&Arc<Table>> {
         self.routes.get(&oid).map(|route| &route.table)
-    }
-
-    pub(crate) fn shape(&self, route_id: u32) -> Option<&Arc<Shape>> {
-        self.registrations.get(route_id as usize)?.as_ref().map(|registration| &registration.shape)
     }
 
     /// The lookup by which changes of a table would find a predicate, among those of the table.
@@ -451,7 +442,7 @@ fn fan_out(
         registrations
             .get(route_id as usize)
             .and_then(Option::as_ref)
-            .map_or(u32::MAX, |registration| registration.projection)
+            .map_or(DEPENDENT, |registration| registration.projection)
     };
     // Route ids of both lists ascend.
     let (mut gone, mut both, mut come) = (Vec::new(), Vec::new(), Vec::new());

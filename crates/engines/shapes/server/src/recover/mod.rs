@@ -179,7 +179,7 @@ impl ShapesServer {
         let condition = Condition::of(definition);
         let shape = Arc::new(Shape::new(stored.number, handle, family, condition, stored.identity, state));
         if !dependent {
-            let route_id = self.feed.lock().router.insert(Arc::clone(&shape), &table, &selected, predicate);
+            let route_id = self.feed.lock().insert(&shape, &table, &selected, predicate);
             shape.lock().route_id = Some(route_id);
         }
         self.catalog.registry.write().insert(Arc::clone(&shape));
