@@ -18,6 +18,7 @@ use thalweg_base::{LogId, Lsn};
 use thalweg_http::Waker;
 use thalweg_pg::pgoutput::Message;
 use thalweg_shapes_core::encode::projection::Projection;
+use thalweg_shapes_core::route::ids::RouteId;
 use thalweg_shapes_core::state::entries::Entry;
 use thalweg_shapes_core::state::recent::Recent;
 use thalweg_shapes_model::name::Name;
@@ -123,7 +124,7 @@ impl Feed {
     pub(crate) fn references(&self, transaction: &Transaction) -> References {
         let held = self.graph.held();
         let mut groups: Vec<Group> = Vec::with_capacity(transaction.placed().len());
-        let mut before: Option<&Arc<[u32]>> = None;
+        let mut before: Option<&Arc<[RouteId]>> = None;
         for placed in transaction.placed() {
             if !held.is_empty() && placed.route_ids.iter().all(|route_id| held.contains(route_id)) {
                 continue;
@@ -163,7 +164,7 @@ impl Feed {
 
     /// The shapes that have any of a transaction's encoded changes.
     pub(crate) fn shapes_with(&self, transaction: &Transaction) -> Vec<Arc<Shape>> {
-        let route_ids: HashSet<u32> =
+        let route_ids: HashSet<RouteId> =
             transaction.placed().iter().flat_map(|placed| placed.route_ids.iter().copied()).collect();
         route_ids.into_iter().filter_map(|route_id| self.shapes.get(route_id).cloned()).collect()
     }
@@ -272,20 +273,20 @@ impl Feed {
         table: &Arc<Table>,
         selected: &[usize],
         predicate: Option<Arc<Predicate>>,
-    ) -> u32 {
+    ) -> RouteId {
         let route_id = self.router.insert(&shape.family, table, selected, predicate);
         self.shapes.insert(route_id, Arc::clone(shape));
         route_id
     }
 
-    fn insert_dependent(&mut self, shape: &Arc<Shape>, table: &Arc<Table>) -> u32 {
+    fn insert_dependent(&mut self, shape: &Arc<Shape>, table: &Arc<Table>) -> RouteId {
         let route_id = self.router.insert_dependent(table);
         self.shapes.insert(route_id, Arc::clone(shape));
         route_id
     }
 
     /// The shape that has a route id.
-    pub(crate) fn shape(&self, route_id: u32) -> Option<&Arc<Shape>> {
+    pub(crate) fn shape(&self, route_id: RouteId) -> Option<&Arc<Shape>> {
         self.shapes.get(route_id)
     }
 
@@ -314,7 +315,7 @@ impl Feed {
         sets: &[Option<u64>],
         snapshot: Arc<PgSnapshot>,
         chunk_bytes: u64,
-        node: &mut dyn FnMut(u32, PgSnapshot) -> Node,
+        node: &mut dyn FnMut(RouteId, PgSnapshot) -> Node,
     ) -> Result<Projection, NotRegistered> {
         // Shapes of one table see its changes by the same columns.
         let is_altered = self.router.table(table.oid).is_some_and(|known| !known.same_shape(table));
@@ -345,7 +346,7 @@ impl Feed {
         &mut self,
         shape: &Arc<Shape>,
         table: &Arc<Table>,
-        node: impl FnOnce(u32, Option<PgSnapshot>) -> Node,
+        node: impl FnOnce(RouteId, Option<PgSnapshot>) -> Node,
     ) {
         let route_id = self.insert_dependent(shape, table);
         let contained = {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use thalweg_filter::Explanation;
 use thalweg_pg::pgoutput::{Columns, Message, OldTuple, Tuple, Value};
 use thalweg_shapes_core::encode::projection::{Difference, Place, Projection};
+use thalweg_shapes_core::route::ids::{ProjectionId, RouteId};
 use thalweg_shapes_core::route::matching::Matcher;
 use thalweg_shapes_model::definition::Replica;
 use thalweg_shapes_model::family::Family;
@@ -24,25 +25,25 @@ pub(crate) enum Invalidation {
     /// A column that was never null is: the table as it must be now. Its rows look as before, so its shapes go on.
     Nullable(Arc<Table>),
     /// The where clause of a shape is too costly to evaluate for the row.
-    Costly { route_id: u32 },
+    Costly { route_id: RouteId },
 }
 
 /// A shape's place in the router.
 struct Registration {
     /// [`DEPENDENT`]: its changes are found by the graph of subqueries.
-    projection: u32,
+    projection: ProjectionId,
     table: u32,
 }
 
 /// In place of a projection.
-const DEPENDENT: u32 = u32::MAX;
+const DEPENDENT: ProjectionId = ProjectionId(u32::MAX);
 
 /// All shapes of one table.
 struct Route {
     table: Arc<Table>,
     /// Places of columns that are never null, as far as is known.
     strict: Vec<usize>,
-    matcher: Matcher,
+    matcher: Matcher<RouteId>,
     /// The number of shapes whose changes the graph finds, a transaction at a time.
     dependents: u32,
 }
@@ -91,17 +92,17 @@ struct Target {
 #[derive(Default)]
 pub(crate) struct Router {
     registrations: Vec<Option<Registration>>,
-    free: Vec<u32>,
+    free: Vec<RouteId>,
     /// Route ids that come free when the transaction that is being read is over: until then it may name them.
-    leaving: Vec<u32>,
+    leaving: Vec<RouteId>,
     routes: HashMap<u32, Route>,
     /// The tables that a partition is part of.
     ancestors: HashMap<u32, Vec<u32>>,
     relations: HashMap<u32, Relation>,
     projections: Vec<Projection>,
-    projection_ids: HashMap<(u32, Vec<usize>, Replica), u32>,
+    projection_ids: HashMap<(u32, Vec<usize>, Replica), ProjectionId>,
     /// Of the last shape that came.
-    last: Option<(Arc<Family>, Arc<Table>, u32)>,
+    last: Option<(Arc<Family>, Arc<Table>, ProjectionId)>,
     /// Changes whenever `routes` or `ancestors` do.
     version: u64,
     evaluations: u64,
@@ -110,11 +111,11 @@ pub(crate) struct Router {
 
 #[derive(Default)]
 struct Scratch {
-    old: Vec<u32>,
-    new: Vec<u32>,
-    costly: Vec<u32>,
+    old: Vec<RouteId>,
+    new: Vec<RouteId>,
+    costly: Vec<RouteId>,
     /// Route ids of one projection.
-    part: Vec<u32>,
+    part: Vec<RouteId>,
 }
 
 impl Router {
@@ -125,7 +126,7 @@ impl Router {
         table: &Arc<Table>,
         selected: &[usize],
         predicate: Option<Arc<Predicate>>,
-    ) -> u32 {
+    ) -> RouteId {
         let projection = match &self.last {
             // Most shapes are of the family of the one before.
             Some((family, known, id)) if Arc::ptr_eq(family, of) && Arc::ptr_eq(known, table) => *id,
@@ -141,18 +142,18 @@ impl Router {
     }
 
     /// Takes a shape in whose changes the graph of subqueries finds.
-    pub(crate) fn insert_dependent(&mut self, table: &Arc<Table>) -> u32 {
+    pub(crate) fn insert_dependent(&mut self, table: &Arc<Table>) -> RouteId {
         let route_id = self.claim_route_id(table, DEPENDENT);
         self.route(table).dependents += 1;
         route_id
     }
 
-    fn claim_route_id(&mut self, table: &Table, projection: u32) -> u32 {
+    fn claim_route_id(&mut self, table: &Table, projection: ProjectionId) -> RouteId {
         let route_id = self.free.pop().unwrap_or_else(|| {
             self.registrations.push(None);
-            self.registrations.len() as u32 - 1
+            RouteId(self.registrations.len() as u32 - 1)
         });
-        self.registrations[route_id as usize] = Some(Registration { projection, table: table.oid });
+        self.registrations[route_id.index()] = Some(Registration { projection, table: table.oid });
         // A part may have shapes as well as the whole.
         if self.ancestors.get(&table.oid) != Some(&table.ancestors) {
             self.know_ancestors([(table.oid, table.ancestors.clone())]);
@@ -168,8 +169,8 @@ impl Router {
     }
 
     /// Takes the shape of a route id out.
-    pub(crate) fn remove(&mut self, route_id: u32) {
-        let Some(found) = self.registrations.get_mut(route_id as usize).and_then(Option::take) else { return };
+    pub(crate) fn remove(&mut self, route_id: RouteId) {
+        let Some(found) = self.registrations.get_mut(route_id.index()).and_then(Option::take) else { return };
         self.leaving.push(route_id);
         if let Some(route) = self.routes.get_mut(&found.table) {
             if found.projection == DEPENDENT {
@@ -190,9 +191,12 @@ impl Router {
     }
 
     /// The route ids of a table's shapes.
-    pub(crate) fn route_ids_of_table(&self, table: u32) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn route_ids_of_table(&self, table: u32) -> impl Iterator<Item = RouteId> + '_ {
         let is_of = move |registration: &Registration| registration.table == table;
-        (0..).zip(&self.registrations).filter(move |(_, found)| found.as_ref().is_some_and(is_of)).map(|(id, _)| id)
+        (0..)
+            .zip(&self.registrations)
+            .filter(move |(_, found)| found.as_ref().is_some_and(is_of))
+            .map(|(id, _)| RouteId(id))
     }
 
     /// The tables that have shapes.
@@ -208,7 +212,7 @@ impl Router {
     pub(crate) fn explain(&self, table: u32, predicate: &Predicate) -> Explanation {
         match self.routes.get(&table) {
             Some(route) => route.matcher.explain(predicate),
-            None => Matcher::default().explain(predicate),
+            None => Matcher::<RouteId>::default().explain(predicate),
         }
     }
 
@@ -219,7 +223,7 @@ impl Router {
 
     /// The shapes that have a row of their table.
     #[cfg(test)]
-    pub(crate) fn route_ids_of(&mut self, table: u32, row: &[Option<&[u8]>]) -> Vec<u32> {
+    pub(crate) fn route_ids_of(&mut self, table: u32, row: &[Option<&[u8]>]) -> Vec<RouteId> {
         let mut route_ids = Vec::new();
         if let Some(route) = self.routes.get_mut(&table) {
             route.matcher.matching(row, &mut route_ids, &mut Vec::new());
@@ -288,15 +292,15 @@ impl Router {
         self.relations.clear();
     }
 
-    fn projection(&mut self, table: &Table, selected: &[usize], replica: Replica) -> u32 {
+    fn projection(&mut self, table: &Table, selected: &[usize], replica: Replica) -> ProjectionId {
         let key = (table.oid, selected.to_vec(), replica);
         let made = Projection::new(table, selected, replica);
         match self.projection_ids.get(&key) {
             // The table may have been altered since: its projections are others then.
-            Some(id) if self.projections[*id as usize] == made => *id,
+            Some(id) if self.projections[id.index()] == made => *id,
             _ => {
                 self.projections.push(made);
-                let id = self.projections.len() as u32 - 1;
+                let id = ProjectionId(self.projections.len() as u32 - 1);
                 self.projection_ids.insert(key, id);
                 id
             }
@@ -438,9 +442,9 @@ fn fan_out(
     into: &mut Transaction,
 ) {
     let place = Place { xid: into.xid, lsn: into.lsn, op };
-    let projection_of = |route_id: u32| {
+    let projection_of = |route_id: RouteId| {
         registrations
-            .get(route_id as usize)
+            .get(route_id.index())
             .and_then(Option::as_ref)
             .map_or(DEPENDENT, |registration| registration.projection)
     };
@@ -461,21 +465,21 @@ fn fan_out(
     let part = &mut scratch.part;
     if let Some(old) = old {
         by_projection(gone, part, &projection_of, &mut |id, route_ids| {
-            if let Some(projection) = projections.get(id as usize) {
+            if let Some(projection) = projections.get(id.index()) {
                 into.add(id, route_ids, op, |out| projection.delete(place, old, out));
             }
         });
     }
     if let Some(new) = new {
         by_projection(come, part, &projection_of, &mut |id, route_ids| {
-            if let Some(projection) = projections.get(id as usize) {
+            if let Some(projection) = projections.get(id.index()) {
                 into.add(id, route_ids, op, |out| projection.insert(place, new, out));
             }
         });
     }
     let (Some(old), Some(new)) = (old, new) else { return };
     by_projection(both, part, &projection_of, &mut |id, route_ids| {
-        let Some(projection) = projections.get(id as usize) else { return };
+        let Some(projection) = projections.get(id.index()) else { return };
         match projection.difference(old, new) {
             Difference::Nothing => {}
             Difference::Columns => into.add(id, route_ids, op, |out| projection.update(place, old, new, out)),
@@ -489,10 +493,10 @@ fn fan_out(
 
 /// Splits route ids, which ascend, by their projections.
 fn by_projection(
-    mut route_ids: Vec<u32>,
-    part: &mut Vec<u32>,
-    of: &dyn Fn(u32) -> u32,
-    f: &mut dyn FnMut(u32, &[u32]),
+    mut route_ids: Vec<RouteId>,
+    part: &mut Vec<RouteId>,
+    of: &dyn Fn(RouteId) -> ProjectionId,
+    f: &mut dyn FnMut(ProjectionId, &[RouteId]),
 ) {
     while let Some(first) = route_ids.first() {
         let id = of(*first);

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::{LogId, Lsn};
-use thalweg_http::Waker;
+use thalweg_shapes_core::route::ids::RouteId;
 use thalweg_shapes_core::state::bases::{Base, Bases};
 use thalweg_shapes_core::state::entries::{Entries, Entry};
 use thalweg_shapes_core::state::pending_entries::PendingEntries;
@@ -42,7 +42,7 @@ pub(crate) struct State {
     /// The log of its snapshot in the kernel unit, once it is made.
     pub(crate) log: Option<LogId>,
     /// Its place in the router, while it has one.
-    pub(crate) route_id: Option<u32>,
+    pub(crate) route_id: Option<RouteId>,
     pub(crate) entries: LazyBox<Entries>,
     /// The snapshot that its rows were read in; many shapes share one.
     pub(crate) snapshot: Option<Arc<PgSnapshot>>,

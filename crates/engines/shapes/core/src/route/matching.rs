@@ -1,28 +1,34 @@
 //! The shapes of a table that a row belongs to.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 use thalweg_filter::{Explanation, Filing, Index};
 use thalweg_shapes_model::predicate::Predicate;
 
 /// Shapes of one table by their predicates.
-#[derive(Default)]
-pub struct Matcher {
-    index: Index<u32>,
+pub struct Matcher<K> {
+    index: Index<K>,
     /// The index entry of each slot, for its removal.
-    filings: HashMap<u32, Filing>,
+    filings: HashMap<K, Filing>,
 }
 
-impl Matcher {
-    pub fn insert(&mut self, slot: u32, predicate: Option<Arc<Predicate>>) {
-        self.remove(slot);
-        let filing = self.index.insert(slot, predicate.as_ref());
-        self.filings.insert(slot, filing);
+impl<K: Copy + Ord> Default for Matcher<K> {
+    fn default() -> Self {
+        Self { index: Index::default(), filings: HashMap::new() }
+    }
+}
+
+impl<K: Copy + Ord + Hash> Matcher<K> {
+    pub fn insert(&mut self, key: K, predicate: Option<Arc<Predicate>>) {
+        self.remove(key);
+        let filing = self.index.insert(key, predicate.as_ref());
+        self.filings.insert(key, filing);
     }
 
-    pub fn remove(&mut self, slot: u32) {
-        if let Some(filing) = self.filings.remove(&slot) {
-            self.index.remove(slot, filing);
+    pub fn remove(&mut self, key: K) {
+        if let Some(filing) = self.filings.remove(&key) {
+            self.index.remove(key, filing);
         }
     }
 
@@ -30,8 +36,8 @@ impl Matcher {
         self.filings.is_empty()
     }
 
-    /// Appends the slots whose predicate holds for the row, ascending, and those whose evaluation costs too much.
-    pub fn matching(&mut self, row: &[Option<&[u8]>], out: &mut Vec<u32>, costly: &mut Vec<u32>) {
+    /// Appends the keys whose predicate holds for the row, ascending, and those whose evaluation costs too much.
+    pub fn matching(&mut self, row: &[Option<&[u8]>], out: &mut Vec<K>, costly: &mut Vec<K>) {
         self.index.matching(row, out, costly);
     }
 

@@ -74,8 +74,3 @@ impl<'a> Places<'a> {
         }
     }
 }
-
-/// The projection number under which the bodies of one node lie together.
-pub fn private(slot: u32) -> u32 {
-    u32::MAX - slot
-}

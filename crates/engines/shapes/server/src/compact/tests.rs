@@ -23,6 +23,7 @@ use tempfile::TempDir;
 use thalweg_journal::Options;
 use thalweg_log::Lengths;
 use thalweg_shapes_core::encode::projection::{Difference, Place, Projection};
+use thalweg_shapes_core::route::ids::{ProjectionId, RouteId};
 use thalweg_shapes_core::state::entries::Entry;
 use thalweg_shapes_model::definition::{Definition, Identity, LogMode, Replica};
 use thalweg_shapes_model::handle::Handle;
@@ -182,7 +183,7 @@ impl World {
                 },
                 (None, false) => continue,
             }
-            transaction.add(0, &[0], place.op, |out| out.extend_from_slice(&body));
+            transaction.add(ProjectionId(0), &[RouteId(0)], place.op, |out| out.extend_from_slice(&body));
             if *there {
                 self.rows.insert(key, row.clone())
             } else {

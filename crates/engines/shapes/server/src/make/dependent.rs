@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_filter::{Condition, Filter, Position, Query};
 use thalweg_shapes_core::encode::projection::Projection;
+use thalweg_shapes_core::route::ids::RouteId;
 use thalweg_shapes_model::copy::CopyRow;
 use thalweg_shapes_model::definition::{self, Definition, LogMode, Replica};
 use thalweg_shapes_model::failure::Failure;
@@ -186,7 +187,7 @@ impl ShapesServer {
         shape: &Arc<Shape>,
         table: &Arc<Table>,
         sets: &[Option<u64>],
-        node: &mut dyn FnMut(u32, PgSnapshot) -> Node,
+        node: &mut dyn FnMut(RouteId, PgSnapshot) -> Node,
         filled: &Filled<'_>,
     ) -> Result<Vec<Cells>, Failure> {
         // Inner shapes may have taken their time.

@@ -235,7 +235,7 @@ fn wanted(targets: &[Target], selected: Vec<usize>) -> (Vec<usize>, Option<Strin
 
 /// Tells which of many shapes a row belongs to.
 struct Router {
-    matcher: Matcher,
+    matcher: Matcher<u32>,
     /// The column of the table that each value of a row belongs to.
     columns: Vec<usize>,
     width: usize,

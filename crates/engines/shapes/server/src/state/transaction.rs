@@ -5,6 +5,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use thalweg_log::Lengths;
+use thalweg_shapes_core::route::ids::{ProjectionId, RouteId};
 use thalweg_shapes_model::row::RowChange;
 
 /// Bodies that lie together in the change log, and the route ids of the shapes that have them.
@@ -15,7 +16,7 @@ pub struct Placed {
     /// The place of the last change in its transaction.
     pub op: u32,
     /// Ascending.
-    pub route_ids: Arc<[u32]>,
+    pub route_ids: Arc<[RouteId]>,
 }
 
 /// Most bytes of changes that are kept for the end of a transaction.
@@ -36,7 +37,7 @@ pub struct Transaction {
     invalidated: Vec<u32>,
     buffers: Vec<Buffer>,
     /// Their places, by their projections.
-    by_projection: HashMap<u32, usize>,
+    by_projection: HashMap<ProjectionId, usize>,
     placed: Vec<Placed>,
     /// Changes that shapes with subqueries have to see together.
     kept: Vec<Arc<RowChange>>,
@@ -65,7 +66,7 @@ struct Group {
     from: usize,
     to: usize,
     op: u32,
-    route_ids: Arc<[u32]>,
+    route_ids: Arc<[RouteId]>,
 }
 
 impl Transaction {
@@ -140,7 +141,7 @@ impl Transaction {
     }
 
     /// Adds one body for these shapes, which all have this projection. `route_ids` ascend.
-    pub fn add(&mut self, projection: u32, route_ids: &[u32], op: u32, render: impl FnOnce(&mut Vec<u8>)) {
+    pub fn add(&mut self, projection: ProjectionId, route_ids: &[RouteId], op: u32, render: impl FnOnce(&mut Vec<u8>)) {
         if route_ids.is_empty() {
             return;
         }
@@ -208,11 +209,12 @@ mod tests {
 
     fn add(t: &mut Transaction, projection: u32, route_ids: &[u32], body: &str) {
         let op = t.op();
-        t.add(projection, route_ids, op, |out| out.extend_from_slice(body.as_bytes()));
+        let route_ids: Vec<RouteId> = route_ids.iter().copied().map(RouteId).collect();
+        t.add(ProjectionId(projection), &route_ids, op, |out| out.extend_from_slice(body.as_bytes()));
     }
 
     fn placed(t: &Transaction) -> Vec<(u64, u32, u32, Vec<u32>)> {
-        t.placed().iter().map(|p| (p.at, p.len, p.op, p.route_ids.to_vec())).collect()
+        t.placed().iter().map(|p| (p.at, p.len, p.op, p.route_ids.iter().map(|id| id.0).collect())).collect()
     }
 
     #[test]
@@ -233,8 +235,8 @@ mod tests {
         let mut t = Transaction::new(7, 100, 1000);
         for body in ["1,", "2,"] {
             let op = t.op();
-            t.add(0, &[1], op, |out| out.extend_from_slice(body.as_bytes()));
-            t.add(4, &[9], op, |out| out.extend_from_slice(format!("f{body}").as_bytes()));
+            t.add(ProjectionId(0), &[RouteId(1)], op, |out| out.extend_from_slice(body.as_bytes()));
+            t.add(ProjectionId(4), &[RouteId(9)], op, |out| out.extend_from_slice(format!("f{body}").as_bytes()));
         }
         assert_eq!(&t.place(0).0[..], b"1,2,f1,f2,");
         assert_eq!(placed(&t), [(0, 4, 2, vec![1]), (4, 6, 2, vec![9])]);
@@ -258,7 +260,7 @@ mod tests {
     #[test]
     fn what_no_shape_wants_is_not_rendered() {
         let mut t = Transaction::new(7, 100, 4);
-        t.add(0, &[], 0, |_| panic!("rendered"));
+        t.add(ProjectionId(0), &[], 0, |_| panic!("rendered"));
         assert!(t.is_empty());
     }
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use thalweg_base::{Lsn, Millis};
 use thalweg_log::When;
+use thalweg_shapes_core::route::ids::{ProjectionId, RouteId};
 use thalweg_shapes_core::state::entries::{Entries, Entry};
 use thalweg_shapes_model::offset::ShapeOffset;
 
@@ -27,7 +28,7 @@ pub(super) struct Ours<const SETTLED: bool, const KEPT: bool> {
     store: Arc<Store>,
     recent_window: Arc<RecentWindow>,
     change_cache: Arc<ChangeCache>,
-    route_ids: Vec<u32>,
+    route_ids: Vec<RouteId>,
     shapes: Vec<Entries>,
     tail: u64,
     end: Lsn,
@@ -52,7 +53,7 @@ impl<const SETTLED: bool, const KEPT: bool> Keeper for Ours<SETTLED, KEPT> {
             store,
             recent_window,
             change_cache: Arc::new(ChangeCache::new(if KEPT { KEPT_BYTES } else { 0 })),
-            route_ids: (0..shapes.len() as u32).collect(),
+            route_ids: (0..shapes.len() as u32).map(RouteId).collect(),
             shapes,
             tail: 0,
             end: Lsn::ZERO,
@@ -63,10 +64,12 @@ impl<const SETTLED: bool, const KEPT: bool> Keeper for Ours<SETTLED, KEPT> {
         let mut transaction = Transaction::new(lsn as u32, lsn, SPLIT_BYTES);
         for _ in 0..changes {
             let op = transaction.op();
-            transaction.add(0, &self.route_ids, op, |out| out.extend_from_slice(&body(lsn, u64::from(op), false)));
+            transaction.add(ProjectionId(0), &self.route_ids, op, |out| {
+                out.extend_from_slice(&body(lsn, u64::from(op), false))
+            });
         }
         let (bodies, lengths) = transaction.place(self.tail);
-        let numbers: Arc<[u64]> = self.route_ids.iter().map(|&route_id| u64::from(route_id)).collect();
+        let numbers: Arc<[u64]> = self.route_ids.iter().map(|route_id| u64::from(route_id.0)).collect();
         let group = |placed: &crate::state::transaction::Placed| Group {
             at: placed.at,
             len: placed.len,
@@ -81,7 +84,7 @@ impl<const SETTLED: bool, const KEPT: bool> Keeper for Ours<SETTLED, KEPT> {
         self.recent_window.push(&self.store, at, bodies, self.end).unwrap();
         for placed in transaction.placed() {
             let entry = Entry { lsn, at: placed.at, op: placed.op, len: placed.len };
-            placed.route_ids.iter().for_each(|&route_id| self.shapes[route_id as usize].push(entry, CHUNK_BYTES));
+            placed.route_ids.iter().for_each(|&route_id| self.shapes[route_id.index()].push(entry, CHUNK_BYTES));
         }
     }
 

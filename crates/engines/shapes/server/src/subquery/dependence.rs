@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use thalweg_filter::{Condition, Filter, Query};
 use thalweg_shapes_core::encode::projection::Projection;
+use thalweg_shapes_core::route::ids::RouteId;
 use thalweg_shapes_core::subquery::seen::Seen;
 use thalweg_shapes_model::copy::CopyRow;
 use thalweg_shapes_model::definition::{Identity, Replica};
@@ -73,7 +74,7 @@ pub(crate) fn inner_columns(table: &Table, query: &Query) -> Vec<usize> {
 /// A node for an outer shape.
 pub(crate) fn outer_node(
     shape: &Arc<Shape>,
-    route_id: u32,
+    route_id: RouteId,
     table: &Arc<Table>,
     projection: Projection,
     condition: Arc<Condition>,
@@ -99,7 +100,7 @@ pub(crate) fn outer_node(
 /// A node for an inner shape whose rows are still to come.
 pub(crate) fn inner_node(
     shape: &Arc<Shape>,
-    route_id: u32,
+    route_id: RouteId,
     table: &Arc<Table>,
     query: &Arc<Query>,
     sets: Vec<Option<u64>>,

@@ -10,6 +10,7 @@ use hashbrown::{HashMap, HashSet};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use thalweg_filter::TooCostly;
+use thalweg_shapes_core::route::ids::RouteId;
 use thalweg_shapes_core::subquery::place::At;
 use thalweg_shapes_core::subquery::sets::Sets;
 use thalweg_shapes_model::row::Cells;
@@ -132,7 +133,7 @@ impl Graph {
     }
 
     /// Route ids of shapes whose changes must not be referred to yet.
-    pub(crate) fn held(&self) -> &HashSet<u32> {
+    pub(crate) fn held(&self) -> &HashSet<RouteId> {
         self.waiting.held()
     }
 

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use thalweg_filter::{Filter, Key, Query, TooCostly};
 use thalweg_shapes_core::encode::projection::{Difference, Place};
-use thalweg_shapes_core::subquery::place::{At, INNER_OPS, Places, private};
+use thalweg_shapes_core::route::ids::ProjectionId;
+use thalweg_shapes_core::subquery::place::{At, INNER_OPS, Places};
 use thalweg_shapes_core::subquery::set::{Changes, Set};
 use thalweg_shapes_core::subquery::sets::Sets;
 use thalweg_shapes_model::row::{Cells, RowChange, borrowed};
@@ -185,18 +186,22 @@ impl Node {
         match (&old, &new) {
             (Some(old), Some(new)) if was && is && same => {
                 if projection.difference(&old[..], &new[..]) != Difference::Nothing {
-                    out.add(private(self.route_id), &route_id, op, |out| {
+                    out.add(ProjectionId::private(self.route_id), &route_id, op, |out| {
                         projection.update(place, &old[..], &new[..], out)
                     });
                 }
             }
             _ => {
                 if let Some(old) = old.as_ref().filter(|_| was) {
-                    out.add(private(self.route_id), &route_id, op, |out| projection.delete(place, &old[..], out));
+                    out.add(ProjectionId::private(self.route_id), &route_id, op, |out| {
+                        projection.delete(place, &old[..], out)
+                    });
                 }
                 if let Some(new) = new.as_ref().filter(|_| is) {
                     let place = Place { op: op + 1, ..place };
-                    out.add(private(self.route_id), &route_id, op + 1, |out| projection.insert(place, &new[..], out));
+                    out.add(ProjectionId::private(self.route_id), &route_id, op + 1, |out| {
+                        projection.insert(place, &new[..], out)
+                    });
                 }
             }
         }
@@ -228,7 +233,7 @@ impl Node {
             while let Some((cells, _)) = inner.rows.get(&key) {
                 let (projection, op) = (&self.projection, places.take());
                 let place = Place { xid: at.xid, lsn: at.lsn, op };
-                out.add(private(self.route_id), &[self.route_id], op, |out| {
+                out.add(ProjectionId::private(self.route_id), &[self.route_id], op, |out| {
                     projection.delete(place, &borrowed(cells)[..], out)
                 });
                 inner.take(set, changes, &key);
@@ -266,7 +271,7 @@ impl Node {
         if comes {
             let op = pending.next_op();
             let place = Place { xid: pending.xid(), lsn: pending.place.0, op };
-            out.add(private(self.route_id), &[self.route_id], op, |out| {
+            out.add(ProjectionId::private(self.route_id), &[self.route_id], op, |out| {
                 self.projection.insert(place, &values[..], out)
             });
             drop(values);

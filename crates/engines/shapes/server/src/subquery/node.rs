@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use thalweg_filter::{Condition, Filter, Key, Membership, TooCostly};
 use thalweg_shapes_core::encode::projection::Projection;
+use thalweg_shapes_core::route::ids::RouteId;
 use thalweg_shapes_core::subquery::place::After;
 use thalweg_shapes_core::subquery::seen::Seen;
 use thalweg_shapes_core::subquery::sets::Sets;
@@ -16,7 +17,7 @@ use thalweg_shapes_model::table::Table;
 /// A shape with a condition on other tables' rows, or an inner shape.
 pub(crate) struct Node {
     pub(super) shape: Arc<Shape>,
-    pub(super) route_id: u32,
+    pub(super) route_id: RouteId,
     pub(super) table: Arc<Table>,
     pub(crate) projection: Projection,
     pub(super) filter: Filter,

@@ -6,7 +6,8 @@ use crate::state::transaction::Transaction;
 use thalweg_filter::{Key, TooCostly};
 use thalweg_shapes_core::encode::message::{IS_MOVE_IN, Move, Pattern, push_move, push_snapshot_end, with_headers};
 use thalweg_shapes_core::encode::projection::{Difference, Place};
-use thalweg_shapes_core::subquery::place::{At, OUTER_OPS, private};
+use thalweg_shapes_core::route::ids::ProjectionId;
+use thalweg_shapes_core::subquery::place::{At, OUTER_OPS};
 use thalweg_shapes_core::subquery::seen::hash;
 use thalweg_shapes_core::subquery::sets::Sets;
 use thalweg_shapes_model::row::{Cells, RowChange, RowRef, borrowed};
@@ -37,8 +38,8 @@ impl Node {
         let handle = &self.shape.handle.to_string();
         let (mut body, mut headers) = (Vec::new(), Vec::new());
         let projection = &self.projection;
-        let mut tell = |op: u32, body: &mut Vec<u8>, headers: &mut Vec<u8>| {
-            out.add(private(self.route_id), &[self.route_id], op, |out| with_headers(out, body, headers));
+        let mut deliver = |op: u32, body: &mut Vec<u8>, headers: &mut Vec<u8>| {
+            out.add(ProjectionId::private(self.route_id), &[self.route_id], op, |out| with_headers(out, body, headers));
             body.clear();
             headers.clear();
         };
@@ -96,11 +97,13 @@ impl Node {
             let mut headers = IS_MOVE_IN.to_vec();
             after.push_headers(condition, handle, None, &mut headers);
             let op = pending.next_op();
-            out.add(private(self.route_id), &route_id, op, |out| {
+            out.add(ProjectionId::private(self.route_id), &route_id, op, |out| {
                 self.projection.table_row_with(&row[..], &headers, out)
             });
         }
-        out.add(private(self.route_id), &route_id, pending.next_op(), |out| push_snapshot_end(out, snapshot, true));
+        out.add(ProjectionId::private(self.route_id), &route_id, pending.next_op(), |out| {
+            push_snapshot_end(out, snapshot, true)
+        });
         Ok(())
     }
 
@@ -118,7 +121,9 @@ impl Node {
             let hashes: Vec<(u32, String)> = keys.iter().map(|(at, key)| (*at as u32, hash(&handle, key))).collect();
             let patterns: Vec<Pattern<'_>> =
                 hashes.iter().map(|(position, value)| Pattern { position: *position, value }).collect();
-            out.add(private(self.route_id), &[self.route_id], op(), |out| push_move(out, direction, &patterns, xids));
+            out.add(ProjectionId::private(self.route_id), &[self.route_id], op(), |out| {
+                push_move(out, direction, &patterns, xids)
+            });
         }
     }
 }

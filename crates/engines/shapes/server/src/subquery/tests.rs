@@ -15,6 +15,7 @@ use std::sync::Arc;
 use thalweg_base::Lsn;
 use thalweg_filter::{Condition, Filter, Key, Membership, Position, Query};
 use thalweg_shapes_core::encode::projection::Projection;
+use thalweg_shapes_core::route::ids::RouteId;
 use thalweg_shapes_core::state::entries::Entry;
 use thalweg_shapes_core::subquery::seen::Seen;
 use thalweg_shapes_model::definition::{Definition, Replica};
@@ -167,7 +168,7 @@ impl World {
         };
         let shape = self.shape();
         let at = self.tables.iter().position(|table| table.oid == query.table.oid).unwrap();
-        let node = inner_node(&shape, shape.number as u32, &self.tables[at], query, sets, self.contained());
+        let node = inner_node(&shape, RouteId(shape.number as u32), &self.tables[at], query, sets, self.contained());
         self.graph.insert(node);
         let visible = self.visible();
         let rows = visible[at].values().map(cells).filter(|c| self.selects(&visible, &query.filter, c)).collect();
@@ -208,7 +209,7 @@ impl World {
                 projection.table_row_with(&borrowed(&cells)[..], &headers, &mut base);
             }
         }
-        let (route_id, of) = (shape.number as u32, Arc::clone(&condition));
+        let (route_id, of) = (RouteId(shape.number as u32), Arc::clone(&condition));
         let contained = self.contained();
         self.graph.insert(outer_node(&shape, route_id, &self.tables[table], projection, of, sets, contained));
         let (mut reader, began) = (Client::default(), u64::from(self.committed) * 10);
@@ -329,7 +330,7 @@ impl World {
         for placed in transaction.placed() {
             let entry = Entry { lsn, at: placed.at, op: placed.op, len: placed.len };
             for route_id in placed.route_ids.iter() {
-                self.shapes[&u64::from(*route_id)].lock().push(xid, entry, CHUNK);
+                self.shapes[&u64::from(route_id.0)].lock().push(xid, entry, CHUNK);
             }
         }
         self.processed = lsn;
@@ -419,7 +420,7 @@ impl World {
             self.holding.push(Arc::clone(&published.shape));
             for (route_id, entry) in others {
                 self.check_claims();
-                let other = &self.shapes[&u64::from(route_id)];
+                let other = &self.shapes[&u64::from(route_id.0)];
                 other.lock().hold_until(end);
                 other.lock().push(transaction.xid, entry, CHUNK);
                 self.holding.push(Arc::clone(other));
@@ -839,7 +840,7 @@ fn values_that_change_while_an_inner_shape_is_read_make_it_anew() {
     let Filter::Nested(condition) = &query.filter else { panic!("it is nested") };
     let sets = world.sets(condition);
     let shape = world.shape();
-    world.graph.insert(inner_node(&shape, shape.number as u32, &world.tables[P], &query, sets, None));
+    world.graph.insert(inner_node(&shape, RouteId(shape.number as u32), &world.tables[P], &query, sets, None));
     world.write(P, 5, Some([Some(1), Some(2)]));
     assert!(world.dropped.is_empty());
     world.write(Q, 1, Some([Some(2), None]));
@@ -851,7 +852,7 @@ fn what_is_written_while_an_inner_shape_is_read_is_in_its_log() {
     let mut world = world();
     let query = query(&world, IN);
     let shape = world.shape();
-    world.graph.insert(inner_node(&shape, shape.number as u32, &world.tables[P], &query, Vec::new(), None));
+    world.graph.insert(inner_node(&shape, RouteId(shape.number as u32), &world.tables[P], &query, Vec::new(), None));
     let rows: Vec<Cells> = world.rows[P].values().map(cells).collect();
     world.write(P, 2, Some([Some(2), Some(1)]));
     world.write(P, 3, Some([Some(3), Some(9)]));

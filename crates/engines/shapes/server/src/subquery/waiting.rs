@@ -9,6 +9,7 @@ use crate::state::transaction::Transaction;
 use hashbrown::HashSet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use thalweg_shapes_core::route::ids::RouteId;
 use thalweg_shapes_core::subquery::place::At;
 use thalweg_shapes_core::subquery::set::Moves;
 use thalweg_shapes_model::row::Cells;
@@ -22,7 +23,7 @@ pub(super) const ANOTHER_ORDER: &str = "transactions became visible in another o
 pub(super) struct Waiting {
     numbers: BTreeSet<u64>,
     /// Route ids whose changes get no references yet: rows that belong before them are pending.
-    held: HashSet<u32>,
+    held: HashSet<RouteId>,
     /// The nodes whose pending rows may be complete, and can then be written to the log.
     ready: BTreeSet<u64>,
     last_pending: u64,
@@ -33,7 +34,7 @@ impl Waiting {
         !self.numbers.is_empty()
     }
 
-    pub(super) fn held(&self) -> &HashSet<u32> {
+    pub(super) fn held(&self) -> &HashSet<RouteId> {
         &self.held
     }
 
@@ -78,7 +79,7 @@ pub(crate) struct MoveIn {
     /// The last transaction before the rows: they stand behind it. Messages for other shapes stand behind
     /// `transaction.lsn`.
     pub(crate) boundary: u64,
-    pub(crate) route_id: u32,
+    pub(crate) route_id: RouteId,
     pub(crate) verdict: Verdict,
 }
 
