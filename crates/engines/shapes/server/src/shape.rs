@@ -6,6 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::{LogId, Lsn};
+use thalweg_http::Waker;
 use thalweg_shapes_core::route::ids::RouteId;
 use thalweg_shapes_core::state::bases::{Base, Bases};
 use thalweg_shapes_core::state::entries::{Entries, Entry};

@@ -46,26 +46,26 @@ impl Node {
         match (old, new, was, is) {
             (Some(old), _, Some(_), None) => {
                 projection.delete(place, &old[..], &mut body);
-                tell(op, &mut body, &mut headers);
+                deliver(op, &mut body, &mut headers);
             }
             (_, Some(new), None, Some(is)) => {
                 projection.insert(place, &new[..], &mut body);
                 is.push_headers(condition, handle, None, &mut headers);
-                tell(op, &mut body, &mut headers);
+                deliver(op, &mut body, &mut headers);
             }
             (Some(old), Some(new), Some(was), Some(is)) => match projection.difference(&old[..], &new[..]) {
                 Difference::Nothing if was == is => {}
                 Difference::Nothing | Difference::Columns => {
                     projection.update(place, &old[..], &new[..], &mut body);
                     is.push_headers(condition, handle, Some(&was), &mut headers);
-                    tell(op, &mut body, &mut headers);
+                    deliver(op, &mut body, &mut headers);
                 }
                 Difference::Key => {
                     projection.key_change_delete(place, &old[..], &new[..], &mut body);
-                    tell(op, &mut body, &mut headers);
+                    deliver(op, &mut body, &mut headers);
                     projection.key_change_insert(place, &old[..], &new[..], &mut body);
                     is.push_headers(condition, handle, None, &mut headers);
-                    tell(op + 1, &mut body, &mut headers);
+                    deliver(op + 1, &mut body, &mut headers);
                 }
             },
             _ => {}
