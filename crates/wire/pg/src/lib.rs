@@ -30,7 +30,7 @@ pub use config::{ChannelBinding, Config, ConfigError, Host, Password, RootCert, 
 pub use conn::{Conn, ServerVersion, TransactionStatus};
 pub use copy::CopyOut;
 pub use error::{AuthError, DbError, Error, Severity, TlsError};
-pub use lsn::{Lsn, LsnError};
+pub use lsn::{PgLsn, PgLsnError};
 pub use query::Statement;
 pub use rows::{Column, ResultSet, Row};
 

@@ -4,6 +4,7 @@ use crate::server::ShapesServer;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use thalweg_base::Lsn;
+use thalweg_pg::PgLsn;
 
 /// The interval between notes of the confirmed position; in between, Postgres keeps a little more of its WAL.
 const NOTE_EVERY: Duration = Duration::from_millis(200);
@@ -15,26 +16,26 @@ const NOTED_MAX: usize = 64;
 /// Positions of one replication stream that wait until the journal is durable up to them.
 pub(crate) struct Acknowledge {
     /// Ends of transactions, each with the end of the journal's frame that must be durable before it is passed.
-    waiting: VecDeque<(Lsn, u64)>,
+    waiting: VecDeque<(Lsn, PgLsn)>,
     /// Everything before it is durable.
-    passed: u64,
+    passed: PgLsn,
     /// A position, and the frame that notes it.
-    noting: Option<(u64, Lsn)>,
+    noting: Option<(PgLsn, Lsn)>,
     noted: Instant,
     /// Postgres waits for an answer.
     urgent: bool,
     /// The position that Postgres may be told.
-    confirmed: u64,
+    confirmed: PgLsn,
 }
 
 impl Acknowledge {
     /// `from`: where the stream starts.
-    pub(crate) fn new(from: u64, noted: Instant) -> Self {
+    pub(crate) fn new(from: PgLsn, noted: Instant) -> Self {
         Self { waiting: VecDeque::new(), passed: from, noting: None, noted, urgent: false, confirmed: from }
     }
 
     /// All changes before `position` are applied; the frames up to `frame` hold their effects.
-    pub(crate) fn reached(&mut self, frame: Lsn, position: u64) {
+    pub(crate) fn reached(&mut self, frame: Lsn, position: PgLsn) {
         let before = self.waiting.back().map_or((Lsn::ZERO, self.passed), |last| *last);
         debug_assert!(before.0 <= frame && before.1 <= position, "positions rise with the frames that hold them");
         match self.waiting.back_mut() {
@@ -54,7 +55,7 @@ impl Acknowledge {
     }
 
     /// The position that Postgres may be told: all changes before it are durable, and so is the note of it.
-    pub(crate) fn confirmed(&mut self, server: &ShapesServer) -> u64 {
+    pub(crate) fn confirmed(&mut self, server: &ShapesServer) -> PgLsn {
         let ShapesServer { lifetime, feed, changes, source, watermarks, .. } = server;
         let (store, clock) = (&changes.store, &*lifetime.clock);
         let durable = store.durable();

@@ -12,6 +12,7 @@ use crate::subquery::{Ended, MoveIn, Verdict};
 use std::sync::Arc;
 use thalweg_base::Lsn;
 use thalweg_pg as pg;
+use thalweg_pg::PgLsn;
 use thalweg_pg::pgoutput::{DecodeError, Message};
 use thalweg_shapes_model::history::Anchor;
 use thalweg_shapes_source::anchor::Diverged;
@@ -43,14 +44,14 @@ pub(crate) struct Applier {
     transaction: Option<Transaction>,
     acknowledge: Acknowledge,
     /// Everything before it was applied.
-    reached: u64,
+    reached: PgLsn,
     /// Before this was applied the stream does not end for want of requests.
-    owed: u64,
+    owed: PgLsn,
 }
 
 impl Applier {
     /// `from`: where the stream starts.
-    pub(crate) fn new(server: Arc<ShapesServer>, from: u64) -> Self {
+    pub(crate) fn new(server: Arc<ShapesServer>, from: PgLsn) -> Self {
         let log = ChangeLogWriter::new(Arc::clone(&server.changes), Arc::clone(&server.lifetime));
         server.watermarks.set_published(log.tail());
         let acknowledge = Acknowledge::new(from, server.lifetime.clock.now());
@@ -59,7 +60,7 @@ impl Applier {
 
     /// Has the stream come this far before it may end for want of requests. A stream that was cut off earlier each time
     /// would never get past a long transaction, and Postgres would keep its log for ever.
-    pub(crate) fn at_least(self, end: u64) -> Self {
+    pub(crate) fn at_least(self, end: PgLsn) -> Self {
         Self { owed: end, ..self }
     }
 
@@ -147,23 +148,23 @@ impl Applier {
 
     /// Marks all changes before `lsn` as applied. Returns whether the graph waits for rows or transactions, or entries
     /// wait to be durable.
-    fn pass(&mut self, lsn: u64) -> bool {
+    fn pass(&mut self, lsn: PgLsn) -> bool {
         let (verdict, is_waiting) = {
             let mut feed = self.server.feed.lock();
-            (feed.pass(lsn), feed.is_waiting())
+            (feed.pass(lsn.0), feed.is_waiting())
         };
         self.drop_ended(&verdict);
         is_waiting
     }
 
     /// The same, if it is news.
-    fn reach(&mut self, lsn: u64) -> bool {
+    fn reach(&mut self, lsn: PgLsn) -> bool {
         if lsn <= self.reached {
             return self.server.feed.lock().is_waiting();
         }
         self.reached = lsn;
         self.acknowledge.reached(self.log.written(), lsn);
-        self.server.watermarks.processed(lsn.saturating_sub(1));
+        self.server.watermarks.processed(lsn.before());
         self.pass(lsn)
     }
 
@@ -253,7 +254,7 @@ impl Applier {
     /// Gives the shapes their entries, and wakes the requests that wait for these.
     fn publish(&mut self, transaction: &Transaction) {
         let waiters = self.server.feed.lock().publish(transaction, self.server.config.http.chunk_bytes);
-        self.server.watermarks.processed(transaction.lsn);
+        self.server.watermarks.processed(PgLsn(transaction.lsn));
         waiters.iter().for_each(|(_, waker)| waker.wake());
     }
 }
@@ -273,7 +274,7 @@ impl Apply for Applier {
         // A stream that begins again repeats what had no effect on the log, too: shapes with subqueries no longer know
         // that their first rows have it.
         let watermarks = &self.server.watermarks;
-        let wanted = lsn > watermarks.applied().max(watermarks.processed_lsn());
+        let wanted = PgLsn(lsn) > watermarks.applied().max(watermarks.processed_lsn());
         let verdict = self.server.feed.lock().begin(xid, lsn, wanted);
         self.drop_ended(&verdict);
         self.log.begin();
@@ -313,20 +314,20 @@ impl Apply for Applier {
         let (verdict, evaluations) = self.server.feed.lock().see(&mut transaction);
         self.drop_ended(&verdict);
         if transaction.is_empty() && verdict.began.is_empty() {
-            self.server.watermarks.processed(transaction.lsn);
+            self.server.watermarks.processed(PgLsn(transaction.lsn));
         } else {
             let (bodies, lengths) = transaction.place(self.log.tail());
             let mut references = self.server.feed.lock().references(&transaction);
             references.began = sorted(&verdict.began);
             match self.log.append(bodies, &lengths, &[references], true) {
                 Ok(()) => {
-                    self.server.watermarks.set_applied(transaction.lsn);
+                    self.server.watermarks.set_applied(PgLsn(transaction.lsn));
                     self.publish(&transaction);
                     self.server.feed.lock().hold_began(&verdict.began, self.log.written());
                 }
                 Err(error) if error.frame_max().is_some() => {
                     self.too_many_ranges(&transaction, &verdict.began, &error);
-                    self.server.watermarks.processed(transaction.lsn);
+                    self.server.watermarks.processed(PgLsn(transaction.lsn));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -334,7 +335,7 @@ impl Apply for Applier {
         }
         self.server.lifetime.counters.applied(transaction.deliveries(), evaluations);
         self.server.fetcher.want(&verdict.ask);
-        if self.reach(end) {
+        if self.reach(PgLsn(end)) {
             self.publish_move_ins()?;
         }
         Ok(())
@@ -345,6 +346,7 @@ impl Apply for Applier {
     }
 
     fn reached(&mut self, lsn: u64) {
+        let lsn = PgLsn(lsn);
         if lsn > self.reached {
             self.reach(lsn);
         }
@@ -361,7 +363,7 @@ impl Apply for Applier {
     }
 
     fn flushed(&mut self) -> u64 {
-        self.acknowledge.confirmed(&self.server)
+        self.acknowledge.confirmed(&self.server).0
     }
 
     fn hurry(&mut self) {

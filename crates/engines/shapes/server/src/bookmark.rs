@@ -8,6 +8,7 @@ use crate::format::note::SourceNote;
 use crate::store::{Store, StoreError};
 use parking_lot::Mutex;
 use thalweg_base::Lsn;
+use thalweg_pg::PgLsn;
 use thalweg_shapes_model::history::{Anchor, SourceIdentity};
 
 #[derive(Debug, Default)]
@@ -20,19 +21,19 @@ struct State {
     broken: Option<String>,
     /// Clients have seen no changes of the history beyond this LSN, except stored ones. `None`, unknown: the last run
     /// ended without a clean stop, and no stream was followed since.
-    shown_at_most: Option<u64>,
+    shown_at_most: Option<PgLsn>,
 }
 
 impl Bookmark {
     /// Takes the note that the start found in the store.
     pub(crate) fn found(&self, note: Option<SourceNote>) {
         let mut state = self.0.lock();
-        state.shown_at_most = note.as_ref().is_none_or(|note| note.clean).then_some(0);
+        state.shown_at_most = note.as_ref().is_none_or(|note| note.clean).then_some(PgLsn::ZERO);
         state.note = note;
     }
 
     /// Clients have seen no changes beyond this LSN, except stored ones. `None`: unknown.
-    pub(crate) fn shown_at_most(&self) -> Option<u64> {
+    pub(crate) fn shown_at_most(&self) -> Option<PgLsn> {
         self.0.lock().shown_at_most
     }
 
@@ -59,12 +60,12 @@ impl Bookmark {
     }
 
     /// Another history begins: the slot has everything after `confirmed`. Durable when this returns.
-    pub(crate) fn begin(&self, store: &Store, identity: SourceIdentity, confirmed: u64) -> Result<(), StoreError> {
+    pub(crate) fn begin(&self, store: &Store, identity: SourceIdentity, confirmed: PgLsn) -> Result<(), StoreError> {
         let note =
-            SourceNote { identity, acknowledged: Some(confirmed), anchor: None, recent: Vec::new(), clean: false };
+            SourceNote { identity, acknowledged: Some(confirmed.0), anchor: None, recent: Vec::new(), clean: false };
         self.put(store, note)?;
         let mut state = self.0.lock();
-        (state.broken, state.shown_at_most) = (None, Some(0));
+        (state.broken, state.shown_at_most) = (None, Some(PgLsn::ZERO));
         Ok(())
     }
 
@@ -74,14 +75,14 @@ impl Bookmark {
         &self,
         store: &Store,
         identity: SourceIdentity,
-        confirmed: u64,
-        end: u64,
+        confirmed: PgLsn,
+        end: PgLsn,
     ) -> Result<(), StoreError> {
         let known = self.note();
         let before = known.as_ref().and_then(|note| note.acknowledged);
         let anchor = known.as_ref().and_then(|note| note.anchor);
         let recent = known.as_ref().map(|note| note.recent.clone()).unwrap_or_default();
-        let note = SourceNote { identity, acknowledged: before.or(Some(confirmed)), anchor, recent, clean: false };
+        let note = SourceNote { identity, acknowledged: before.or(Some(confirmed.0)), anchor, recent, clean: false };
         if known.as_ref() != Some(&note) {
             self.put(store, note)?;
         }
@@ -100,13 +101,13 @@ impl Bookmark {
     pub(crate) fn acknowledge(
         &self,
         store: &Store,
-        position: u64,
+        position: PgLsn,
         anchor: Option<Anchor>,
         recent: Vec<u32>,
     ) -> Result<Lsn, StoreError> {
         self.change(store, |note| {
             // After a crash of Postgres its slot begins earlier than at the last position it was told.
-            let acknowledged = note.acknowledged.max(Some(position));
+            let acknowledged = note.acknowledged.max(Some(position.0));
             (note.acknowledged, note.anchor, note.recent) = (acknowledged, anchor, recent);
         })
     }

@@ -80,10 +80,10 @@ fn follow(server: &Arc<ShapesServer>, first: &mut bool) -> Result<(), FollowErro
     let waiting = || server.source.set_health(Health::Waiting);
     let ready = setup::prepare(&server.source.replication, &options, &waiting, &|| server.lifetime.stopping())?;
     server.source.publication_passing.store(ready.publication_passing, Ordering::Relaxed);
-    let (identity, confirmed) = (ready.identity, ready.confirmed.0);
+    let (identity, confirmed) = (ready.identity, ready.confirmed);
     let place = Place { system: identity.system.clone(), timeline: identity.timeline };
     match &ready.resume {
-        Resume::Continue => server.source.bookmark.go_on(&server.changes.store, identity, confirmed, ready.end.0)?,
+        Resume::Continue => server.source.bookmark.go_on(&server.changes.store, identity, confirmed, ready.end)?,
         Resume::Restart { why } => {
             server.leave_source(why)?;
             server.source.bookmark.begin(&server.changes.store, identity, confirmed)?;
@@ -99,9 +99,9 @@ fn follow(server: &Arc<ShapesServer>, first: &mut bool) -> Result<(), FollowErro
     server.source.idle.awake(server.lifetime.now_ms());
     server.source.set_health(Health::Active);
     tracing::info!(slot = server.config.slot(), "changes come from Postgres");
-    let mut applier = Applier::new(Arc::clone(server), confirmed).at_least(ready.end.0);
+    let mut applier = Applier::new(Arc::clone(server), confirmed).at_least(ready.end);
     let last = server.watermarks.anchor().filter(|_| !server.lifetime.faults.has(Fault::SetBackUnnoticed));
-    let proof = Proof::new(last, confirmed);
+    let proof = Proof::new(last, confirmed.0);
     let clock = Arc::clone(&server.lifetime.clock);
     let followed = Follower::new(server.config.spill.clone(), proof, clock).run(&mut *stream, &mut applier);
     if let Err(ApplyError::Diverged(diverged)) = &followed {

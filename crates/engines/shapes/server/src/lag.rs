@@ -9,6 +9,7 @@ use crate::watermarks::Watermarks;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+use thalweg_pg::PgLsn;
 use thalweg_shapes_source::error::SourceError;
 use thalweg_shapes_source::session::{Endpoint, Session};
 
@@ -38,8 +39,8 @@ pub(crate) struct Lag(Mutex<Marks>);
 #[derive(Default)]
 struct Marks {
     /// Ends of the log that were not applied when they were heard of, oldest first.
-    open: VecDeque<(u64, Instant)>,
-    end: u64,
+    open: VecDeque<(PgLsn, Instant)>,
+    end: PgLsn,
     kept_bytes: u64,
 }
 
@@ -50,10 +51,10 @@ impl Lag {
     }
 
     /// The log ended at `end`.
-    fn heard(&self, end: u64, kept_bytes: u64, processed: u64, now: Instant) {
+    fn heard(&self, end: PgLsn, kept_bytes: u64, processed: PgLsn, now: Instant) {
         let mut marks = self.0.lock();
         (marks.end, marks.kept_bytes) = (end, kept_bytes);
-        if end > processed + 1 && marks.open.back().is_none_or(|(last, _)| *last < end) {
+        if end > processed.next() && marks.open.back().is_none_or(|(last, _)| *last < end) {
             if marks.open.len() >= MARKS_MAX {
                 let mut odd = false;
                 marks.open.retain(|_| {
@@ -66,12 +67,12 @@ impl Lag {
     }
 
     /// `processed`: every transaction that commits at or before it was applied.
-    pub(crate) fn behind(&self, processed: u64, now: Instant) -> Behind {
+    pub(crate) fn behind(&self, processed: PgLsn, now: Instant) -> Behind {
         let mut marks = self.0.lock();
-        while marks.open.pop_front_if(|(end, _)| *end <= processed + 1).is_some() {}
+        while marks.open.pop_front_if(|(end, _)| *end <= processed.next()).is_some() {}
         Behind {
             // No stream was followed yet: the lag is zero.
-            bytes: if processed == 0 { 0 } else { marks.end.saturating_sub(processed + 1) },
+            bytes: if processed == PgLsn::ZERO { 0 } else { marks.end.0.saturating_sub(processed.next().0) },
             age: marks.open.front().map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(*since)),
             kept_bytes: marks.kept_bytes,
         }
@@ -115,7 +116,8 @@ enum AskError {
     Postgres(#[from] SourceError),
 }
 
-fn ask(queries: &Endpoint, slot: &str, session: &mut Option<Session>) -> Result<(u64, u64), AskError> {
+/// The end of Postgres's log, and the bytes of it that are kept for the slot.
+fn ask(queries: &Endpoint, slot: &str, session: &mut Option<Session>) -> Result<(PgLsn, u64), AskError> {
     let session = match session {
         Some(session) => session,
         None => {
@@ -123,7 +125,8 @@ fn ask(queries: &Endpoint, slot: &str, session: &mut Option<Session>) -> Result<
             session.insert(connected.map_err(SourceError::from)?)
         }
     };
-    Ok(session.wal_end(slot)?)
+    let (end, kept) = session.wal_end(slot)?;
+    Ok((PgLsn(end), kept))
 }
 
 #[cfg(test)]
@@ -134,24 +137,24 @@ mod tests {
     fn lag_is_the_age_of_the_oldest_part_that_is_not_applied() {
         let (lag, start) = (Lag::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        lag.heard(100, 7, 99, at(0));
-        assert_eq!(lag.behind(99, at(1)), Behind { bytes: 0, age: Duration::ZERO, kept_bytes: 7 });
-        lag.heard(200, 107, 99, at(2));
-        lag.heard(300, 207, 99, at(3));
-        assert_eq!(lag.behind(99, at(5)), Behind { bytes: 200, age: Duration::from_secs(3), kept_bytes: 207 });
-        assert_eq!(lag.behind(250, at(5)), Behind { bytes: 49, age: Duration::from_secs(2), kept_bytes: 207 });
-        assert_eq!(lag.behind(299, at(9)).age, Duration::ZERO);
+        lag.heard(PgLsn(100), 7, PgLsn(99), at(0));
+        assert_eq!(lag.behind(PgLsn(99), at(1)), Behind { bytes: 0, age: Duration::ZERO, kept_bytes: 7 });
+        lag.heard(PgLsn(200), 107, PgLsn(99), at(2));
+        lag.heard(PgLsn(300), 207, PgLsn(99), at(3));
+        assert_eq!(lag.behind(PgLsn(99), at(5)), Behind { bytes: 200, age: Duration::from_secs(3), kept_bytes: 207 });
+        assert_eq!(lag.behind(PgLsn(250), at(5)), Behind { bytes: 49, age: Duration::from_secs(2), kept_bytes: 207 });
+        assert_eq!(lag.behind(PgLsn(299), at(9)).age, Duration::ZERO);
     }
 
     #[test]
     fn a_long_standstill_is_remembered_from_its_beginning() {
         let (lag, start) = (Lag::default(), Instant::now());
         for n in 0..10 * MARKS_MAX as u64 {
-            lag.heard(100 + n, 0, 50, start + Duration::from_secs(n));
+            lag.heard(PgLsn(100 + n), 0, PgLsn(50), start + Duration::from_secs(n));
         }
         let marks = lag.0.lock().open.len();
         assert!(marks <= MARKS_MAX, "{marks}");
         let seconds = 10 * MARKS_MAX as u64;
-        assert_eq!(lag.behind(50, start + Duration::from_secs(seconds)).age, Duration::from_secs(seconds));
+        assert_eq!(lag.behind(PgLsn(50), start + Duration::from_secs(seconds)).age, Duration::from_secs(seconds));
     }
 }

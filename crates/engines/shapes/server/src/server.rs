@@ -109,7 +109,7 @@ impl ShapesServer {
         let shown_at_most = self.source.bookmark.shown_at_most();
         Some(Known {
             identity: note.identity,
-            seen: changes.max(snapshots.unwrap_or(0)).max(shown_at_most.unwrap_or(0)),
+            seen: changes.0.max(snapshots.unwrap_or(0)).max(shown_at_most.unwrap_or_default().0),
             unclean: shown_at_most.is_none(),
             acknowledged: note.acknowledged,
             broken: self.source.bookmark.broken(),

@@ -190,7 +190,7 @@ impl ShapesService {
             changes: count(&server.lifetime.counters.changes),
             deliveries: count(&server.lifetime.counters.deliveries),
             evaluations: count(&server.lifetime.counters.evaluations),
-            processed_lsn: server.watermarks.processed_lsn(),
+            processed_lsn: server.watermarks.processed_lsn().0,
             hot_bytes: server.changes.recent_window.bytes(),
             active: matches!(server.source.health(), Health::Active | Health::Asleep),
             asleep: server.source.health() == Health::Asleep,

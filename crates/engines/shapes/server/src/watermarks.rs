@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use thalweg_pg::PgLsn;
 use thalweg_shapes_model::history::Anchor;
 
 #[derive(Debug, Default)]
@@ -18,22 +19,22 @@ pub(crate) struct Watermarks {
 
 impl Watermarks {
     /// Everything that commits at or before `lsn` was applied.
-    pub(crate) fn processed(&self, lsn: u64) {
-        self.processed.fetch_max(lsn, Ordering::AcqRel);
+    pub(crate) fn processed(&self, lsn: PgLsn) {
+        self.processed.fetch_max(lsn.0, Ordering::AcqRel);
     }
 
     /// Every transaction that commits at or before it was applied. Read it before the shape: then the shape has them
     /// all.
-    pub(crate) fn processed_lsn(&self) -> u64 {
-        self.processed.load(Ordering::Acquire)
+    pub(crate) fn processed_lsn(&self) -> PgLsn {
+        PgLsn(self.processed.load(Ordering::Acquire))
     }
 
-    pub(crate) fn applied(&self) -> u64 {
-        self.applied.load(Ordering::Relaxed)
+    pub(crate) fn applied(&self) -> PgLsn {
+        PgLsn(self.applied.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set_applied(&self, lsn: u64) {
-        self.applied.fetch_max(lsn, Ordering::Relaxed);
+    pub(crate) fn set_applied(&self, lsn: PgLsn) {
+        self.applied.fetch_max(lsn.0, Ordering::Relaxed);
     }
 
     pub(crate) fn anchor(&self) -> Option<Anchor> {

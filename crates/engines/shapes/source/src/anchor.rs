@@ -4,12 +4,12 @@
 //! read. But its transactions differ: the last transaction that was read must come again at its LSN, unless the slot
 //! begins after it.
 
-use thalweg_pg::Lsn;
+use thalweg_pg::PgLsn;
 use thalweg_shapes_model::history::Anchor;
 
 /// The stream belongs to another history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the transaction {} that was read at {} does not come again: the server's storage was set back to an earlier time", .0.xid, Lsn(.0.lsn))]
+#[error("the transaction {} that was read at {} does not come again: the server's storage was set back to an earlier time", .0.xid, PgLsn(.0.lsn))]
 pub struct Diverged(pub Anchor);
 
 /// The transaction that a stream must repeat before its new transactions count.

@@ -14,7 +14,7 @@ use std::fmt::Debug;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use thalweg_pg::replication::{Event, StartOptions, System};
-use thalweg_pg::{CancelToken, Config, Error, Lsn, ServerVersion, replication};
+use thalweg_pg::{CancelToken, Config, Error, PgLsn, ServerVersion, replication};
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::{Table, TableName};
 
@@ -85,19 +85,19 @@ pub trait Connection: Any + Debug + Send {
     fn rows(&mut self, select: &str, take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> Result<ControlFlow<()>, Error>;
 
     /// Ends that transaction. How far the server's WAL was on its disk.
-    fn end(&mut self) -> Result<Lsn, Error>;
+    fn end(&mut self) -> Result<PgLsn, Error>;
 
     /// Ends a transaction that is still open.
     fn roll_back(&mut self);
 
     /// How far the server's WAL is on its disk.
-    fn flushed(&mut self) -> Result<Lsn, Error>;
+    fn flushed(&mut self) -> Result<PgLsn, Error>;
 
     /// Has the server write all of its WAL to its disk soon. `lock`: how long to wait for a lock.
     fn flush(&mut self, lock: Duration) -> Result<(), Error>;
 
     /// The end of the server's WAL, and the bytes of it that the server keeps for `slot`.
-    fn wal_end(&mut self, slot: &str) -> Result<(Lsn, u64), Error>;
+    fn wal_end(&mut self, slot: &str) -> Result<(PgLsn, u64), Error>;
 
     /// Whether no transaction is open and the connection has not failed.
     fn is_idle(&self) -> bool;
@@ -141,7 +141,7 @@ pub trait Walsender: Debug + Send {
         options: &Options,
         facts: &ServerFacts,
         stopping: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Lsn, SetupError>;
+    ) -> Result<PgLsn, SetupError>;
 
     /// Has standbys keep a copy of the slot.
     fn keep_on_standbys(&mut self, slot: &str) -> Result<(), Error>;
@@ -158,7 +158,7 @@ pub trait Changes: Send {
     fn next(&mut self, deadline: Instant) -> Result<Event<'_>, Error>;
 
     /// Tells the server that everything before `flushed` is durable here. `reply`: the server answers with a keepalive.
-    fn ack(&mut self, flushed: Lsn, reply: bool) -> Result<(), Error>;
+    fn ack(&mut self, flushed: PgLsn, reply: bool) -> Result<(), Error>;
 }
 
 /// The server at the address of the configuration.
@@ -180,7 +180,7 @@ impl Changes for replication::Stream {
         Self::next(self, Some(deadline))
     }
 
-    fn ack(&mut self, flushed: Lsn, reply: bool) -> Result<(), Error> {
+    fn ack(&mut self, flushed: PgLsn, reply: bool) -> Result<(), Error> {
         Self::ack(self, flushed, flushed, flushed, reply)
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use thalweg_pg::pgoutput::{DecodeError, Decoder, Message};
 use thalweg_pg::replication::Event;
-use thalweg_pg::{Error, Lsn};
+use thalweg_pg::{Error, PgLsn};
 use thalweg_shapes_model::history::Anchor;
 
 /// The interval of acknowledgements to Postgres while changes come: one per change would cost as much as a change.
@@ -96,7 +96,7 @@ impl Follower {
             }
             let flushed = to.flushed();
             if flushed > self.confirmed && clock.since(spoke) >= CONFIRM_EVERY || clock.since(spoke) > IDLE {
-                stream.ack(Lsn(flushed), false)?;
+                stream.ack(PgLsn(flushed), false)?;
                 (self.confirmed, spoke) = (flushed, clock.now());
             }
             if to.stopping() {
@@ -105,7 +105,7 @@ impl Follower {
             let waiting = to.waiting();
             if waiting && clock.since(spoke) >= WAITING {
                 // The server answers with its position in the stream.
-                stream.ack(Lsn(flushed), true)?;
+                stream.ack(PgLsn(flushed), true)?;
                 (self.confirmed, spoke) = (flushed, clock.now());
             }
             let wait = match to.unconfirmed() || flushed > self.confirmed {
@@ -129,7 +129,7 @@ impl Follower {
             if reply {
                 to.hurry();
                 let flushed = to.flushed();
-                stream.ack(Lsn(flushed), false)?;
+                stream.ack(PgLsn(flushed), false)?;
                 (self.confirmed, spoke) = (flushed, clock.now());
             }
         }

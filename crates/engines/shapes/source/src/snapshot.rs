@@ -9,7 +9,7 @@ use super::session::{Limits, Place, Session, Sql};
 use std::fmt::Write;
 use std::ops::ControlFlow;
 use std::time::Duration;
-use thalweg_pg::{Error, Lsn, ResultSet, quote_literal};
+use thalweg_pg::{Error, PgLsn, ResultSet, quote_literal};
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::{Table, quoted};
 
@@ -176,12 +176,12 @@ const WAL_END: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn(), \
     (SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_flush_lsn(), s.restart_lsn)::pg_catalog.int8 \
     FROM pg_catalog.pg_replication_slots s WHERE s.slot_name OPERATOR(pg_catalog.=) ";
 
-pub(crate) fn wal_end(sql: &mut Sql, slot: &str) -> Result<(Lsn, u64), Error> {
+pub(crate) fn wal_end(sql: &mut Sql, slot: &str) -> Result<(PgLsn, u64), Error> {
     let answer = sql.ask(&format!("{WAL_END}{})", quote_literal(slot)))?;
     let value = |at| answer.row(0).and_then(|row| row.get(at));
     Ok((position(value(0))?, value(1).and_then(|text| text.parse().ok()).unwrap_or(0)))
 }
 
-pub(crate) fn position(text: Option<&str>) -> Result<Lsn, Error> {
+pub(crate) fn position(text: Option<&str>) -> Result<PgLsn, Error> {
     text.and_then(|text| text.parse().ok()).ok_or(Error::Protocol("an LSN in an unknown form"))
 }

@@ -1,6 +1,6 @@
 //! From bytes to messages.
 
-use super::super::lsn::Lsn;
+use super::super::lsn::PgLsn;
 use super::error::DecodeError;
 use super::message::{Columns, Message, OldTuple, Relations, ReplicaIdentity};
 use super::tuple::Tuple;
@@ -198,8 +198,8 @@ impl<'a> Reader<'a> {
         self.take().map(i64::from_be_bytes)
     }
 
-    fn lsn(&mut self) -> Result<Lsn, DecodeError> {
-        self.take().map(|bytes| Lsn(u64::from_be_bytes(bytes)))
+    fn lsn(&mut self) -> Result<PgLsn, DecodeError> {
+        self.take().map(|bytes| PgLsn(u64::from_be_bytes(bytes)))
     }
 
     /// A number of 4 bytes that is not negative.
@@ -235,7 +235,7 @@ impl<'a> Reader<'a> {
         known.map(|(_, identity)| *identity).ok_or(DecodeError::Value { what: "the replica identity", value })
     }
 
-    fn commit(&mut self) -> Result<(u8, Lsn, Lsn, i64), DecodeError> {
+    fn commit(&mut self) -> Result<(u8, PgLsn, PgLsn, i64), DecodeError> {
         Ok((self.u8()?, self.lsn()?, self.lsn()?, self.i64()?))
     }
 }

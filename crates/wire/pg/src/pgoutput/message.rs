@@ -1,7 +1,7 @@
 //! The messages. Times are the server's, in microseconds since 2000; only changes in blocks of streamed transactions
 //! have an `xid`, which may be that of a subtransaction.
 
-use super::super::lsn::Lsn;
+use super::super::lsn::PgLsn;
 use super::decode::Reader;
 use super::error::DecodeError;
 use super::tuple::Tuple;
@@ -14,7 +14,7 @@ pub enum Message<'a> {
     /// A transaction's changes follow, up to its [`Message::Commit`].
     Begin {
         /// Position of its commit.
-        final_lsn: Lsn,
+        final_lsn: PgLsn,
         /// The commit's time, in microseconds since 2000.
         commit_time: i64,
         /// The transaction's id.
@@ -25,16 +25,16 @@ pub enum Message<'a> {
         /// Unused by the protocol: 0.
         flags: u8,
         /// The position of the commit record.
-        commit_lsn: Lsn,
+        commit_lsn: PgLsn,
         /// The first position after the transaction: the one to acknowledge.
-        end_lsn: Lsn,
+        end_lsn: PgLsn,
         /// The commit's time, in microseconds since 2000.
         commit_time: i64,
     },
     /// The transaction was replicated from elsewhere.
     Origin {
         /// The commit's position on the origin.
-        commit_lsn: Lsn,
+        commit_lsn: PgLsn,
         /// The origin's name.
         name: &'a str,
     },
@@ -111,7 +111,7 @@ pub enum Message<'a> {
         /// Whether the message belongs to its transaction, or was sent at once.
         transactional: bool,
         /// The message's position.
-        lsn: Lsn,
+        lsn: PgLsn,
         /// The first argument of `pg_logical_emit_message`.
         prefix: &'a str,
         /// The second argument.
@@ -133,9 +133,9 @@ pub enum Message<'a> {
         /// Unused by the protocol: 0.
         flags: u8,
         /// The position of the commit record.
-        commit_lsn: Lsn,
+        commit_lsn: PgLsn,
         /// The first position after the transaction: the one to acknowledge.
-        end_lsn: Lsn,
+        end_lsn: PgLsn,
         /// The commit's time, in microseconds since 2000.
         commit_time: i64,
     },

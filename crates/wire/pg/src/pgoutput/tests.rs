@@ -1,5 +1,5 @@
 use super::*;
-use crate::Lsn;
+use crate::PgLsn;
 use proptest::prelude::*;
 
 fn tuple() -> impl Strategy<Value = TupleWriter> {
@@ -60,7 +60,7 @@ fn parts() -> impl Strategy<Value = Parts> {
 /// Calls `check` with every kind of message and whether it is in a block; `what` is for failures.
 fn each_message(parts: &Parts, mut check: impl FnMut(bool, Message<'_>)) {
     let Parts { xid, a, b, c, flag, name, other, bytes, .. } = parts;
-    let (xid, id, lsn, commit_time) = (*xid, *a, Lsn(*b), *c);
+    let (xid, id, lsn, commit_time) = (*xid, *a, PgLsn(*b), *c);
     let (old, new, in_block) = (parts.old.tuple(), parts.new.tuple(), parts.xid.is_some());
     let mut column_bytes = Vec::new();
     let column = |(key, name, type_oid, type_modifier): &(bool, String, u32, i32)| {
@@ -92,7 +92,7 @@ fn each_message(parts: &Parts, mut check: impl FnMut(bool, Message<'_>)) {
     }
     check(in_block, Message::Truncate { xid, cascade: flag.0, restart_identity: flag.1, relations });
     check(in_block, Message::Message { xid, transactional: flag.0, lsn, prefix: name, content: bytes });
-    let (flags, commit_lsn, end_lsn) = (*a as u8, lsn, Lsn(!lsn.0));
+    let (flags, commit_lsn, end_lsn) = (*a as u8, lsn, PgLsn(!lsn.0));
     check(in_block, Message::Origin { commit_lsn, name });
     check(true, Message::StreamStop);
     check(false, Message::Begin { final_lsn: lsn, commit_time, xid: id });
@@ -162,8 +162,8 @@ fn golden() {
     let commit = b"C\0\0\0\0\0\x01\x52\x3b\xe8\0\0\0\0\x01\x52\x3c\x18\0\x02\xa0\0\0\0\0\0";
     let expected = Message::Commit {
         flags: 0,
-        commit_lsn: Lsn(0x0152_3be8),
-        end_lsn: Lsn(0x0152_3c18),
+        commit_lsn: PgLsn(0x0152_3be8),
+        end_lsn: PgLsn(0x0152_3c18),
         commit_time: 0x0002_a000_0000_0000,
     };
     assert_eq!(decoder(false).decode(commit), Ok(expected));

@@ -2,7 +2,7 @@
 
 use super::super::error::Error;
 use super::super::link::Link;
-use super::super::lsn::Lsn;
+use super::super::lsn::PgLsn;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -24,7 +24,7 @@ impl Acker {
 
     /// Reports how far changes are received, durable and applied; the slot forgets changes before `flushed`. `reply`:
     /// the server answers with a keepalive at once.
-    pub fn ack(&self, written: Lsn, flushed: Lsn, applied: Lsn, reply: bool) -> Result<(), Error> {
+    pub fn ack(&self, written: PgLsn, flushed: PgLsn, applied: PgLsn, reply: bool) -> Result<(), Error> {
         let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + EPOCH).unwrap_or_default();
         self.link.send(&status(written, flushed, applied, clock.as_micros() as i64, reply))
     }
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Acker {
     }
 }
 
-fn status(written: Lsn, flushed: Lsn, applied: Lsn, clock: i64, reply: bool) -> [u8; LEN] {
+fn status(written: PgLsn, flushed: PgLsn, applied: PgLsn, clock: i64, reply: bool) -> [u8; LEN] {
     let mut message = [0; LEN];
     message[0] = b'd';
     message[1..5].copy_from_slice(&(LEN as u32 - 1).to_be_bytes());
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn golden() {
-        let message = status(Lsn(1), Lsn(2), Lsn(0x16_0000_0003), 4, true);
+        let message = status(PgLsn(1), PgLsn(2), PgLsn(0x16_0000_0003), 4, true);
         let expected = b"d\0\0\0\x26r\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\x16\0\0\0\x03\0\0\0\0\0\0\0\x04\x01";
         assert_eq!(&message, expected);
     }

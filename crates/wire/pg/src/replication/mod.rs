@@ -14,7 +14,7 @@ use super::config::Config;
 use super::conn::{Conn as Session, ServerVersion, Step};
 use super::connect::{Purpose, connect};
 use super::error::Error;
-use super::lsn::Lsn;
+use super::lsn::PgLsn;
 use super::query::refused;
 use super::rows::ResultSet;
 use super::{quote_identifier, quote_literal};
@@ -36,7 +36,7 @@ pub struct System {
     /// The present timeline.
     pub timeline: u32,
     /// The end of the write-ahead log, as far as it is flushed.
-    pub end: Lsn,
+    pub end: PgLsn,
     /// The database of this connection.
     pub database: Option<String>,
 }
@@ -47,7 +47,7 @@ pub struct Branch {
     /// The timeline's number.
     pub timeline: u32,
     /// The log before this position belongs to the next timeline too.
-    pub end: Lsn,
+    pub end: PgLsn,
 }
 
 impl Branch {
@@ -145,8 +145,8 @@ impl Conn {
     }
 
     /// Starts to stream the changes of `slot` after `from`, or after the confirmed position if that is later;
-    /// [`Lsn::ZERO`] is always earlier. Fails while another session uses the slot.
-    pub fn start(mut self, slot: &str, from: Lsn, options: &StartOptions) -> Result<Stream, Error> {
+    /// [`PgLsn::ZERO`] is always earlier. Fails while another session uses the slot.
+    pub fn start(mut self, slot: &str, from: PgLsn, options: &StartOptions) -> Result<Stream, Error> {
         let sql = start_sql(slot, from, options)?;
         self.session.check()?;
         frontend::query(&sql, self.session.out()).map_err(refused)?;
@@ -159,7 +159,7 @@ impl Conn {
     }
 }
 
-fn start_sql(slot: &str, from: Lsn, options: &StartOptions) -> Result<String, Error> {
+fn start_sql(slot: &str, from: PgLsn, options: &StartOptions) -> Result<String, Error> {
     if options.publications.is_empty() {
         return Err(Error::Refused("no publication"));
     }

@@ -1,7 +1,7 @@
 //! Replication slots.
 
 use super::super::error::Error;
-use super::super::lsn::Lsn;
+use super::super::lsn::PgLsn;
 use super::Conn;
 
 /// `NAMEDATALEN` - 1.
@@ -34,7 +34,7 @@ pub enum Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreatedSlot {
     /// The slot has the changes committed after this position, the snapshot those before.
-    pub consistent_point: Lsn,
+    pub consistent_point: PgLsn,
     /// With [`Snapshot::Export`]: the name for `SET TRANSACTION SNAPSHOT`.
     pub snapshot: Option<String>,
 }

@@ -4,7 +4,7 @@ use super::super::conn::Conn as Session;
 use super::super::error::Error;
 use super::super::frame::Frame;
 use super::super::link::Wait;
-use super::super::lsn::Lsn;
+use super::super::lsn::PgLsn;
 use super::{Acker, Conn};
 use postgres_protocol::message::frontend;
 use std::time::Instant;
@@ -25,9 +25,9 @@ pub enum Event<'a> {
     /// One message of the output plugin, see [`pgoutput`](crate::pgoutput).
     XLogData {
         /// The message's position in the log; zero for messages without one, such as the description of a table.
-        start: Lsn,
+        start: PgLsn,
         /// The end of the log when it was sent: the current one, not that of this message.
-        end: Lsn,
+        end: PgLsn,
         /// The server's, microseconds since 2000.
         clock: i64,
         /// The plugin's message.
@@ -36,7 +36,7 @@ pub enum Event<'a> {
     /// The server is alive.
     Keepalive {
         /// How far the server has read its log: if no change is outstanding, everything before it can be acknowledged.
-        end: Lsn,
+        end: PgLsn,
         /// The server's clock, in microseconds since 2000.
         clock: i64,
         /// The server hangs up if it hears nothing soon.
@@ -48,8 +48,8 @@ pub enum Event<'a> {
 
 /// An event without its bytes.
 enum Kind {
-    Data { start: Lsn, end: Lsn, clock: i64, frame: Frame },
-    Keepalive { end: Lsn, clock: i64, reply: bool },
+    Data { start: PgLsn, end: PgLsn, clock: i64, frame: Frame },
+    Keepalive { end: PgLsn, clock: i64, reply: bool },
     Idle,
 }
 
@@ -99,13 +99,13 @@ impl Stream {
             match body.split_first() {
                 Some((b'w', rest)) => {
                     let ([start, end, clock], _) = numbers(rest)?;
-                    let (start, end) = (Lsn(start), Lsn(end));
+                    let (start, end) = (PgLsn(start), PgLsn(end));
                     return Ok(Kind::Data { start, end, clock: clock as i64, frame });
                 }
                 Some((b'k', rest)) => {
                     let ([end, clock], rest) = numbers(rest)?;
                     let [reply @ (0 | 1)] = *rest else { return Err(Error::Protocol("a keepalive of another length")) };
-                    return Ok(Kind::Keepalive { end: Lsn(end), clock: clock as i64, reply: reply == 1 });
+                    return Ok(Kind::Keepalive { end: PgLsn(end), clock: clock as i64, reply: reply == 1 });
                 }
                 _ => return Err(Error::Protocol("replication data of an unknown kind")),
             }
@@ -128,7 +128,7 @@ impl Stream {
     }
 
     /// See [`Acker::ack`].
-    pub fn ack(&self, written: Lsn, flushed: Lsn, applied: Lsn, reply: bool) -> Result<(), Error> {
+    pub fn ack(&self, written: PgLsn, flushed: PgLsn, applied: PgLsn, reply: bool) -> Result<(), Error> {
         self.acker.ack(written, flushed, applied, reply)
     }
 

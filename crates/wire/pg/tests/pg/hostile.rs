@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 use thalweg_pg::replication::{self, Event, StartOptions};
-use thalweg_pg::{AuthError, Conn, Error, Lsn, Password, SslMode, TlsError};
+use thalweg_pg::{AuthError, Conn, Error, Password, PgLsn, SslMode, TlsError};
 
 fn everything() -> StartOptions {
     StartOptions { publications: vec!["p".to_owned()], ..StartOptions::default() }
@@ -133,7 +133,7 @@ fn streamed(bytes: Vec<u8>) -> (usize, Error) {
         hear(socket);
         let _ = socket.write_all(&[message(b'W', b"\0\0\0"), bytes].concat());
     });
-    let mut stream = replication::Conn::connect(&fake.config).unwrap().start("s", Lsn::ZERO, &everything()).unwrap();
+    let mut stream = replication::Conn::connect(&fake.config).unwrap().start("s", PgLsn::ZERO, &everything()).unwrap();
     let mut events = 0;
     let error = loop {
         match stream.next(Some(Instant::now() + Duration::from_secs(5))) {
@@ -190,14 +190,14 @@ fn a_message_is_put_together_from_any_pieces() {
         }
         let _ = socket.read_to_end(&mut Vec::new());
     });
-    let mut stream = replication::Conn::connect(&fake.config).unwrap().start("s", Lsn::ZERO, &everything()).unwrap();
+    let mut stream = replication::Conn::connect(&fake.config).unwrap().start("s", PgLsn::ZERO, &everything()).unwrap();
     let mut events = 0;
     while events < 5 {
         // A deadline that passes in the middle of a message loses nothing of it.
         match stream.next(Some(Instant::now() + Duration::from_micros(100))).unwrap() {
             Event::Idle => {}
             Event::XLogData { start, body, .. } => {
-                assert_eq!((start, body), (Lsn(0x0707_0707_0707_0707), &[9; 3000][..]));
+                assert_eq!((start, body), (PgLsn(0x0707_0707_0707_0707), &[9; 3000][..]));
                 events += 1;
             }
             Event::Keepalive { .. } => panic!(),
@@ -223,7 +223,7 @@ proptest! {
             hear(socket);
             let _ = socket.write_all(&[message(b'W', b"\0\0\0"), bytes].concat());
         });
-        let started = replication::Conn::connect(&fake.config).unwrap().start("s", Lsn::ZERO, &everything());
+        let started = replication::Conn::connect(&fake.config).unwrap().start("s", PgLsn::ZERO, &everything());
         if let Ok(mut stream) = started {
             while stream.next(Some(Instant::now() + Duration::from_secs(5))).is_ok() {}
         }

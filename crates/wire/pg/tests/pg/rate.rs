@@ -3,7 +3,7 @@
 use crate::fake::{Fake, hear, message};
 use std::io::Write;
 use std::time::{Duration, Instant};
-use thalweg_pg::Lsn;
+use thalweg_pg::PgLsn;
 use thalweg_pg::pgoutput::{Decoder, Message, TupleWriter, Value, encode};
 use thalweg_pg::replication::{self, Event, StartOptions};
 
@@ -28,7 +28,7 @@ fn small_messages_are_read_and_decoded_in_their_hundreds_of_thousands() {
         }
     });
     let options = StartOptions { publications: vec!["p".to_owned()], ..StartOptions::default() };
-    let mut stream = replication::Conn::connect(&fake.config).unwrap().start("s", Lsn::ZERO, &options).unwrap();
+    let mut stream = replication::Conn::connect(&fake.config).unwrap().start("s", PgLsn::ZERO, &options).unwrap();
     let (start, mut decoder) = (Instant::now(), Decoder::new());
     let (mut messages, mut bytes) = (0, 0);
     while messages < MESSAGES {

@@ -2,7 +2,7 @@ use crate::support::{config, database, each_cluster, everything, read_until, str
 use std::time::{Duration, Instant};
 use thalweg_pg::pgoutput::{Decoder, Message};
 use thalweg_pg::replication::{Conn, Event, SlotOptions, Snapshot, StartOptions};
-use thalweg_pg::{Error, Lsn};
+use thalweg_pg::{Error, PgLsn};
 
 fn is_commit(message: &Message<'_>) -> bool {
     matches!(message, Message::Commit { .. })
@@ -113,7 +113,7 @@ fn a_slot_begins_where_its_snapshot_ends() {
         let mut conn = Conn::connect(&config(&url)).unwrap();
         let system = conn.identify_system().unwrap();
         assert_eq!(system.database.as_deref(), Some(config(&url).database.as_str()));
-        assert!(system.timeline == 1 && system.end > Lsn::ZERO && system.id.parse::<u64>().is_ok());
+        assert!(system.timeline == 1 && system.end > PgLsn::ZERO && system.id.parse::<u64>().is_ok());
         assert_eq!(conn.server_version().major, cluster.major());
         let slot = format!("snap_{}", config(&url).database);
         let options =
@@ -128,14 +128,14 @@ fn a_slot_begins_where_its_snapshot_ends() {
             .unwrap();
         assert_eq!(reader.simple("SELECT string_agg(id::text, ',') FROM t").unwrap()[0].value(), Some("1"));
 
-        let (mut stream, mut decoder) = (conn.start(&slot, Lsn::ZERO, &everything()).unwrap(), Decoder::new());
+        let (mut stream, mut decoder) = (conn.start(&slot, PgLsn::ZERO, &everything()).unwrap(), Decoder::new());
         let seen = read_until(&mut stream, &mut decoder, is_commit);
         assert_eq!(seen[2], "insert 2");
 
         // A slot has one reader; once it is free again it can go.
         let mut other = Conn::connect(&config(&url)).unwrap();
         assert_eq!(other.drop_slot(&slot, false).unwrap_err().code(), Some("55006"));
-        assert_eq!(other.start(&slot, Lsn::ZERO, &everything()).unwrap_err().code(), Some("55006"));
+        assert_eq!(other.start(&slot, PgLsn::ZERO, &everything()).unwrap_err().code(), Some("55006"));
         let mut conn = stream.stop(Instant::now() + Duration::from_secs(20)).unwrap();
         conn.drop_slot(&slot, false).unwrap();
         assert_eq!(conn.simple("SELECT count(*) FROM t").unwrap()[0].value(), Some("2"));
@@ -147,23 +147,23 @@ fn what_is_wrong_with_a_slot_is_said() {
     each_cluster(|cluster| {
         let (url, _) = database(cluster);
         let conn = || Conn::connect(&config(&url)).unwrap();
-        let error = conn().start("missing", Lsn::ZERO, &everything()).unwrap_err();
+        let error = conn().start("missing", PgLsn::ZERO, &everything()).unwrap_err();
         assert_eq!(error.code(), Some("42704"));
         assert_eq!(conn().drop_slot("missing", false).unwrap_err().code(), Some("42704"));
         for name in ["", "Big", "a-b", "a\"b", &"a".repeat(64)] {
             assert!(matches!(conn().create_slot(name, &SlotOptions::default()), Err(Error::Refused(_))), "{name}");
         }
         let none = StartOptions { publications: Vec::new(), ..everything() };
-        assert!(matches!(conn().start("s", Lsn::ZERO, &none), Err(Error::Refused(_))));
+        assert!(matches!(conn().start("s", PgLsn::ZERO, &none), Err(Error::Refused(_))));
         let one = StartOptions { proto_version: 1, ..everything() };
-        assert!(matches!(conn().start("s", Lsn::ZERO, &one), Err(Error::Refused(_))));
+        assert!(matches!(conn().start("s", PgLsn::ZERO, &one), Err(Error::Refused(_))));
 
         // A publication that is missing shows only when something is decoded.
         let temporary = SlotOptions { temporary: true, ..SlotOptions::default() };
         let mut conn = conn();
         conn.create_slot("hard", &temporary).unwrap();
         let options = StartOptions { publications: vec!["a'b\"c\\d".to_owned()], ..everything() };
-        let started = conn.start("hard", Lsn::ZERO, &options);
+        let started = conn.start("hard", PgLsn::ZERO, &options);
         crate::support::connect(&url).simple("CREATE TABLE t (id int); INSERT INTO t VALUES (1)").unwrap();
         let Ok(mut stream) = started else { panic!("{started:?}") };
         let deadline = Instant::now() + Duration::from_secs(1);
@@ -208,12 +208,12 @@ fn acknowledgements_move_the_slot_and_get_answers() {
         sql.simple("CREATE TABLE t (id int); CREATE PUBLICATION everything FOR ALL TABLES").unwrap();
         let (mut stream, mut decoder) = (stream(&url, &everything()), Decoder::new());
         sql.simple("INSERT INTO t VALUES (1)").unwrap();
-        let mut end = Lsn::ZERO;
+        let mut end = PgLsn::ZERO;
         read_until(&mut stream, &mut decoder, is_commit);
         // Ask, from another thread, where the server is.
         let acker = stream.acker();
-        std::thread::spawn(move || acker.ack(Lsn(1), Lsn(1), Lsn(1), true).unwrap()).join().unwrap();
-        while end == Lsn::ZERO {
+        std::thread::spawn(move || acker.ack(PgLsn(1), PgLsn(1), PgLsn(1), true).unwrap()).join().unwrap();
+        while end == PgLsn::ZERO {
             match stream.next(Some(Instant::now() + Duration::from_secs(20))).unwrap() {
                 Event::Keepalive { end: at, .. } => end = at,
                 Event::XLogData { .. } => {}
@@ -226,7 +226,7 @@ fn acknowledgements_move_the_slot_and_get_answers() {
             config(&url).database
         );
         let deadline = Instant::now() + Duration::from_secs(20);
-        while sql.simple(&slot).unwrap()[0].value().unwrap().parse::<Lsn>().unwrap() < end {
+        while sql.simple(&slot).unwrap()[0].value().unwrap().parse::<PgLsn>().unwrap() < end {
             assert!(Instant::now() < deadline, "the slot stays behind {end}");
         }
         // No further events: a deadline in the past returns at once, one in the future when it has passed.
@@ -245,7 +245,7 @@ fn a_hang_up_wakes_the_reader() {
         let hanging_up = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(100));
             acker.hang_up();
-            assert!(acker.is_closed() && acker.ack(Lsn(1), Lsn(1), Lsn(1), false).is_err());
+            assert!(acker.is_closed() && acker.ack(PgLsn(1), PgLsn(1), PgLsn(1), false).is_err());
         });
         let error = loop {
             match stream.next(Some(Instant::now() + Duration::from_secs(20))) {

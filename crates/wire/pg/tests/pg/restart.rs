@@ -2,7 +2,7 @@ use crate::support::{config, connect, everything};
 use std::time::{Duration, Instant};
 use thalweg_pg::pgoutput::{Decoder, Message};
 use thalweg_pg::replication::{Conn as Replication, Event, SlotOptions, Stream};
-use thalweg_pg::{Conn, Error, Lsn};
+use thalweg_pg::{Conn, Error, PgLsn};
 use thalweg_pgtest::{Cluster, Options, Stop, installations};
 
 fn end_of(stream: &mut Stream) -> Error {
@@ -23,7 +23,7 @@ fn a_server_that_goes_is_closed_and_a_slot_goes_on_when_it_is_back() {
         connect(&url).simple("CREATE TABLE t (id int); CREATE PUBLICATION everything FOR ALL TABLES").unwrap();
         Replication::connect(&config(&url)).unwrap().create_slot("kept", &SlotOptions::default()).unwrap();
         // A server before 17 may forget the last acknowledgement: the reader states where to continue.
-        let (mut next, mut from) = (0, Lsn::ZERO);
+        let (mut next, mut from) = (0, PgLsn::ZERO);
         for how in [Stop::Fast, Stop::Immediate, Stop::Fast] {
             let (mut idle, mut busy) = (connect(&url), connect(&url));
             idle.simple(&format!("INSERT INTO t VALUES ({next})")).unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use thalweg_pg::pgoutput::{Decoder, Message, OldTuple, Tuple, Value};
 use thalweg_pg::replication::{self, Event, SlotOptions, StartOptions, Stream};
-use thalweg_pg::{Config, Conn, Lsn};
+use thalweg_pg::{Config, Conn, PgLsn};
 use thalweg_pgtest::{Cluster, Installation, Options, installations};
 
 pub(crate) fn each_cluster(test: impl Fn(&Cluster)) {
@@ -45,7 +45,7 @@ pub(crate) fn stream_of(config: &Config, options: &StartOptions) -> Stream {
     let slot = format!("slot_{}", config.database);
     let mut conn = replication::Conn::connect(config).unwrap();
     conn.create_slot(&slot, &SlotOptions { temporary: true, ..SlotOptions::default() }).unwrap();
-    conn.start(&slot, Lsn::ZERO, options).unwrap()
+    conn.start(&slot, PgLsn::ZERO, options).unwrap()
 }
 
 pub(crate) fn everything() -> StartOptions {

@@ -3,7 +3,7 @@ use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa
 use std::path::{Path, PathBuf};
 use thalweg_pg::replication::{self, Event};
 use thalweg_pg::{
-    AuthError, ChannelBinding, Config, Conn, Error, Lsn, Password, RootCert, SslMode, TlsError, TrustError,
+    AuthError, ChannelBinding, Config, Conn, Error, Password, PgLsn, RootCert, SslMode, TlsError, TrustError,
 };
 use thalweg_pgtest::{Cluster, Installation, Options, installations};
 
@@ -124,7 +124,7 @@ fn a_session_under_tls_does_everything() {
         let acker = stream.acker();
         let acking = std::thread::spawn(move || {
             for lsn in 1..2000 {
-                acker.ack(Lsn(lsn), Lsn(lsn), Lsn(lsn), lsn % 100 == 0).unwrap();
+                acker.ack(PgLsn(lsn), PgLsn(lsn), PgLsn(lsn), lsn % 100 == 0).unwrap();
             }
         });
         conn.simple("INSERT INTO t SELECT generate_series(1, 20000)").unwrap();

@@ -117,7 +117,7 @@ pub(crate) fn show(compactor: &Compactor, made: Made) {
 
 fn source(compactor: &Compactor, shape: &Shape) -> Option<MergeInput> {
     // Read before the shape is locked: the shape has all changes before this position.
-    let processed = compactor.watermarks.processed_lsn();
+    let processed = compactor.watermarks.processed_lsn().0;
     let state = shape.lock();
     if !state.is_live() {
         return None;

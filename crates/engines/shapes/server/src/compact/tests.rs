@@ -22,6 +22,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use thalweg_journal::Options;
 use thalweg_log::Lengths;
+use thalweg_pg::PgLsn;
 use thalweg_shapes_core::encode::projection::{Difference, Place, Projection};
 use thalweg_shapes_core::route::ids::{ProjectionId, RouteId};
 use thalweg_shapes_core::state::entries::Entry;
@@ -208,13 +209,13 @@ impl World {
         self.references_tail += written.references;
         self.tail += bodies.len() as u64;
         self.server.changes.recent_window.push(&self.server.changes.store, first, bodies, written.end).unwrap();
-        self.server.watermarks.set_applied(self.lsn);
+        self.server.watermarks.set_applied(PgLsn(self.lsn));
         let shape = self.shape();
         for placed in transaction.placed() {
             let entry = Entry { lsn: self.lsn, at: placed.at, op: placed.op, len: placed.len };
             shape.lock().push(transaction.xid, entry, self.chunk_bytes);
         }
-        self.server.watermarks.processed(self.lsn);
+        self.server.watermarks.processed(PgLsn(self.lsn));
         self.server.watermarks.set_published(self.tail);
     }
 
@@ -258,7 +259,7 @@ impl Client {
     fn read(&mut self, server: &ShapesServer, shape: &Shape) -> Read {
         let from = self.from.unwrap_or(From::Start);
         let base = self.handle.as_ref().map(|handle| Handle::parse(handle).base);
-        let found = plan_read(&shape.lock(), base, from, false, server.watermarks.processed_lsn());
+        let found = plan_read(&shape.lock(), base, from, false, server.watermarks.processed_lsn().0);
         let answer = match found {
             ReadPlan::Answer(answer) => answer,
             ReadPlan::Past => return Read::Again(shape.newest_handle()),
@@ -514,7 +515,7 @@ fn a_shape_that_cannot_be_merged_is_left_alone_and_dropped_when_it_holds_too_muc
     world.tail += event.len() as u64;
     world.lsn += 10;
     world.shape().lock().push(9, Entry { lsn: world.lsn, at, op: 0, len: event.len() as u32 }, 100_000);
-    world.server.watermarks.processed(world.lsn);
+    world.server.watermarks.processed(PgLsn(world.lsn));
     let end = world.server.changes.store.logs().journal().end();
     world.server.changes.store.wait(end).unwrap();
     let (mut pace, mut made) = (Pace::new(Arc::new(SystemClock)), Vec::new());

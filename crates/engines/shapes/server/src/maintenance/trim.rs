@@ -12,7 +12,7 @@ impl ShapesServer {
         let kept_from = published.saturating_sub(self.config.log_bytes_max);
         let limits = self.compactor.limits(published.saturating_sub(self.config.log_bytes_max / 2));
         let shapes: Vec<Arc<Shape>> = self.catalog.registry.read().all().cloned().collect();
-        let (mut floor, applied) = (published, self.watermarks.applied());
+        let (mut floor, applied) = (published, self.watermarks.applied().0);
         let mut dropped = 0;
         let mut found = Vec::new();
         for shape in shapes {

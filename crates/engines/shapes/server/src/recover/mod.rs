@@ -13,6 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use thalweg_base::LogId;
 use thalweg_filter::Schema;
+use thalweg_pg::PgLsn;
 use thalweg_shapes_core::state::bases::{Base, Bases};
 use thalweg_shapes_core::state::entries::Entry;
 use thalweg_shapes_model::columns::selected;
@@ -110,12 +111,12 @@ impl ShapesServer {
             if !self.lifetime.faults.has(Fault::RecentForgotten) {
                 self.feed.lock().recent.push(references.xid);
             }
-            self.watermarks.set_applied(references.lsn);
-            self.watermarks.processed(references.lsn);
+            self.watermarks.set_applied(PgLsn(references.lsn));
+            self.watermarks.processed(PgLsn(references.lsn));
         })?;
         if let Some(note) = &found.source {
             self.watermarks.set_anchor(note.anchor);
-            note.acknowledged.into_iter().for_each(|before| self.watermarks.processed(before.saturating_sub(1)));
+            note.acknowledged.into_iter().for_each(|position| self.watermarks.processed(PgLsn(position).before()));
         }
         self.source.bookmark.found(found.source);
         let waiting = waiting.into_iter().filter(|(_, count)| *count > 0).map(|(number, _)| number).collect();

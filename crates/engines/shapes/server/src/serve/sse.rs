@@ -93,7 +93,7 @@ impl BodySource for Feed {
             };
         }
         let (shape, inner) = (Arc::clone(&self.shape), Arc::clone(&self.inner));
-        let processed = inner.server.watermarks.processed_lsn();
+        let processed = inner.server.watermarks.processed_lsn().0;
         let mut state = shape.lock();
         shape.used(cx.now_ms);
         match plan_read(&state, Some(self.base), From::After(self.at), true, processed) {

@@ -81,7 +81,7 @@ impl Client {
     pub(super) fn read(&mut self, server: &ShapesServer) -> Seen {
         let Some(shape) = server.catalog.registry.read().by_handle(&self.handle).cloned() else { return Seen::Gone };
         assert_eq!(shape.number, self.number, "a handle is used again");
-        let processed = server.watermarks.processed_lsn();
+        let processed = server.watermarks.processed_lsn().0;
         let (entries, told, tail, start) = {
             let state = shape.lock();
             if !state.is_live() || self.offset < state.start() {

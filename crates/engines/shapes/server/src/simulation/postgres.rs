@@ -11,7 +11,7 @@ use thalweg_pg::pgoutput::{
     Column, Columns, Message, OldTuple, Relations, ReplicaIdentity, TupleWriter, Value, encode,
 };
 use thalweg_pg::replication::{Event, StartOptions, System};
-use thalweg_pg::{CancelToken, Config, DbError, Error, Lsn, ServerVersion};
+use thalweg_pg::{CancelToken, Config, DbError, Error, PgLsn, ServerVersion};
 use thalweg_shapes_model::table::{Kind, Table, TableName};
 use thalweg_shapes_source::cancel::Cancel;
 use thalweg_shapes_source::catalog::{Class, Found, Identity, Persistence, Relation, Standing, Which};
@@ -288,8 +288,8 @@ impl Connection for Session {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn end(&mut self) -> Result<Lsn, Error> {
-        let flushed = self.ask(|cluster| Lsn(cluster.files.flushed));
+    fn end(&mut self) -> Result<PgLsn, Error> {
+        let flushed = self.ask(|cluster| PgLsn(cluster.files.flushed));
         self.roll_back();
         flushed
     }
@@ -299,8 +299,8 @@ impl Connection for Session {
         self.of.cluster.lock().readers.remove(&self.number);
     }
 
-    fn flushed(&mut self) -> Result<Lsn, Error> {
-        self.ask(|cluster| Lsn(cluster.files.flushed))
+    fn flushed(&mut self) -> Result<PgLsn, Error> {
+        self.ask(|cluster| PgLsn(cluster.files.flushed))
     }
 
     fn flush(&mut self, _: Duration) -> Result<(), Error> {
@@ -313,8 +313,8 @@ impl Connection for Session {
         })
     }
 
-    fn wal_end(&mut self, _: &str) -> Result<(Lsn, u64), Error> {
-        self.ask(|cluster| (Lsn(cluster.files.flushed), 0))
+    fn wal_end(&mut self, _: &str) -> Result<(PgLsn, u64), Error> {
+        self.ask(|cluster| (PgLsn(cluster.files.flushed), 0))
     }
 
     fn is_idle(&self) -> bool {
@@ -431,7 +431,7 @@ impl Walsender for Sender {
         self.ask(|cluster| System {
             id: cluster.files.system.to_string(),
             timeline: cluster.files.timeline,
-            end: Lsn(cluster.files.flushed),
+            end: PgLsn(cluster.files.flushed),
             database: Some("app".into()),
         })
     }
@@ -470,7 +470,7 @@ impl Walsender for Sender {
         Ok(self.ask(|cluster| {
             cluster.files.slot.map(|slot| Slot {
                 active: slot.is_active.then(|| "1".to_owned()),
-                confirmed: Some(Lsn(slot.confirmed)),
+                confirmed: Some(PgLsn(slot.confirmed)),
                 ..Slot::default()
             })
         })?)
@@ -481,7 +481,7 @@ impl Walsender for Sender {
         _: &Options,
         _: &ServerFacts,
         stopping: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Lsn, SetupError> {
+    ) -> Result<PgLsn, SetupError> {
         // The slot is ready when every transaction has ended that runs now, or has committed and is not visible yet.
         let running = self.ask(|cluster| cluster.files.running())?;
         while self.ask(|cluster| !cluster.files.running().is_disjoint(&running))? {
@@ -496,7 +496,7 @@ impl Walsender for Sender {
             let confirmed = cluster.files.inserted;
             cluster.files.flushed = confirmed;
             cluster.files.slot = Some(Kept { confirmed, is_active: false });
-            Lsn(confirmed)
+            PgLsn(confirmed)
         })?)
     }
 
@@ -577,14 +577,14 @@ impl Changes for Stream {
             }
             if let Some(body) = self.waiting.pop_front() {
                 self.body = body;
-                return Ok(Event::XLogData { start: Lsn(0), end: Lsn(self.sent), clock: 0, body: &self.body });
+                return Ok(Event::XLogData { start: PgLsn(0), end: PgLsn(self.sent), clock: 0, body: &self.body });
             }
             let end = cluster.lock().files.flushed;
             // A server that has sent all changes repeats its position until that is confirmed.
             if std::mem::take(&mut self.wants_reply) || end > self.told && scheduler.below(3) == 0 {
                 (self.sent, self.told) = (end, end);
                 let reply = scheduler.below(8) == 0;
-                return Ok(Event::Keepalive { end: Lsn(end), clock: 0, reply });
+                return Ok(Event::Keepalive { end: PgLsn(end), clock: 0, reply });
             }
             let left = deadline.saturating_duration_since(thalweg_shapes_source::clock::Clock::now(&scheduler));
             if left.is_zero() {
@@ -594,7 +594,7 @@ impl Changes for Stream {
         }
     }
 
-    fn ack(&mut self, flushed: Lsn, reply: bool) -> Result<(), Error> {
+    fn ack(&mut self, flushed: PgLsn, reply: bool) -> Result<(), Error> {
         self.wants_reply |= reply;
         let mut cluster = self.of.cluster.lock();
         if !cluster.is_up || cluster.run != self.run {
@@ -667,8 +667,8 @@ fn commit(stream: &mut Stream, cluster: &Cluster, done: &Committed) {
                 &Message::StreamCommit {
                     xid,
                     flags: 0,
-                    commit_lsn: Lsn(done.lsn),
-                    end_lsn: Lsn(done.end),
+                    commit_lsn: PgLsn(done.lsn),
+                    end_lsn: PgLsn(done.end),
                     commit_time: done.time,
                 },
             );
@@ -680,13 +680,13 @@ fn commit(stream: &mut Stream, cluster: &Cluster, done: &Committed) {
         return;
     }
     stream.of.scheduler.say(|| format!("the stream has {xid} at {}", done.lsn));
-    push(stream, &Message::Begin { final_lsn: Lsn(done.lsn), commit_time: done.time, xid });
+    push(stream, &Message::Begin { final_lsn: PgLsn(done.lsn), commit_time: done.time, xid });
     let mut described = std::mem::take(&mut stream.described);
     changes(stream, cluster, &done.changes, None, &mut described);
     stream.described = described;
     push(
         stream,
-        &Message::Commit { flags: 0, commit_lsn: Lsn(done.lsn), end_lsn: Lsn(done.end), commit_time: done.time },
+        &Message::Commit { flags: 0, commit_lsn: PgLsn(done.lsn), end_lsn: PgLsn(done.end), commit_time: done.time },
     );
 }
 

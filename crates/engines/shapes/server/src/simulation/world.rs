@@ -856,7 +856,7 @@ impl World {
             };
             let lacks = [
                 ("a stream", server.source.health() == Health::Active && self.is_current()),
-                ("changes", server.watermarks.processed_lsn() + 1 >= end),
+                ("changes", server.watermarks.processed_lsn().0 + 1 >= end),
                 ("rows of subqueries", is_quiet && !self.scheduler.is_running("fetch")),
                 ("a comparison with the catalog", is_compared || !self.disturbed),
                 ("shapes", !self.scheduler.is_running("make")),

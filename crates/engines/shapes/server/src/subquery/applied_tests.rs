@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thalweg_log::Lengths;
+use thalweg_pg::PgLsn;
 use thalweg_pg::pgoutput::{Decoder, Message, OldTuple, TupleWriter, Value, encode};
 use thalweg_shapes_model::definition::{Definition, Identity, LogMode, Replica};
 use thalweg_shapes_model::predicate;
@@ -124,7 +125,7 @@ fn reopened(folder: &Path) -> Arc<ShapesServer> {
 fn a_start_brings_shapes_with_subqueries_back_as_their_logs_say() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::open(folder.path(), "");
-    let mut applier = Applier::new(Arc::clone(&world.server), BEGAN);
+    let mut applier = Applier::new(Arc::clone(&world.server), PgLsn(BEGAN));
     let rows = [(1, Row::Comes(["1", "5", "1"])), (0, Row::Comes(["1", "5", "0"])), (0, Row::Comes(["2", "6", "0"]))];
     world.write(&mut applier, 11, 1100, &rows);
     assert!(world.is_live());
@@ -139,7 +140,7 @@ fn a_start_brings_shapes_with_subqueries_back_as_their_logs_say() {
         state.entries.iter().map(|entry| entry.lsn).collect::<Vec<_>>()
     };
     assert_eq!(told(&world), [1100]);
-    let mut applier = Applier::new(Arc::clone(&world.server), BEGAN);
+    let mut applier = Applier::new(Arc::clone(&world.server), PgLsn(BEGAN));
     world.write(&mut applier, 12, 1200, &[(0, Row::Comes(["3", "5", "0"]))]);
     assert_eq!(told(&world), [1100], "5 is among the values still");
     world.write(&mut applier, 13, 1300, &[(0, Row::Comes(["4", "7", "0"]))]);
@@ -151,7 +152,7 @@ fn a_transaction_that_ends_a_shape_is_not_written_before_the_shape_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let null = r#"{"key":"9","value":{"id":"9","v":null,"g":"1"},"headers":{"operation":"insert"}},"#;
     let world = World::open(folder.path(), null);
-    let mut applier = Applier::new(Arc::clone(&world.server), BEGAN);
+    let mut applier = Applier::new(Arc::clone(&world.server), PgLsn(BEGAN));
     // Beside a null no row is NOT IN the values; without it every row may be.
     world.write(&mut applier, 12, 1200, &[(1, Row::Goes(["9", "NULL", "1"])), (0, Row::Comes(["2", "6", "0"]))]);
     assert!(!world.is_live());

@@ -10,7 +10,7 @@ use crate::snapshot;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::time::Duration;
-use thalweg_pg::{CancelToken, Config, Conn, Error, Lsn, ResultSet, ServerVersion, TransactionStatus};
+use thalweg_pg::{CancelToken, Config, Conn, Error, PgLsn, ResultSet, ServerVersion, TransactionStatus};
 use thalweg_shapes_model::table::{Table, TableName};
 
 /// A connection for queries.
@@ -133,7 +133,7 @@ impl Connection for Sql {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn end(&mut self) -> Result<Lsn, Error> {
+    fn end(&mut self) -> Result<PgLsn, Error> {
         // Asked within the transaction: a statement of its own after it would run with the role's settings.
         let mut answers = self.conn.simple(&format!("{}; ROLLBACK", snapshot::FLUSHED))?;
         answers.pop();
@@ -147,7 +147,7 @@ impl Connection for Sql {
         }
     }
 
-    fn flushed(&mut self) -> Result<Lsn, Error> {
+    fn flushed(&mut self) -> Result<PgLsn, Error> {
         snapshot::position(self.ask(snapshot::FLUSHED)?.value())
     }
 
@@ -155,7 +155,7 @@ impl Connection for Sql {
         self.change(lock, snapshot::FLUSH).map(drop)
     }
 
-    fn wal_end(&mut self, slot: &str) -> Result<(Lsn, u64), Error> {
+    fn wal_end(&mut self, slot: &str) -> Result<(PgLsn, u64), Error> {
         snapshot::wal_end(self, slot)
     }
 

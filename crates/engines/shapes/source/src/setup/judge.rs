@@ -7,11 +7,11 @@
 //! was read does not come again ([`crate::anchor`]).
 
 use super::Known;
-use thalweg_pg::Lsn;
+use thalweg_pg::PgLsn;
 use thalweg_shapes_model::history::SourceIdentity;
 
 /// The reason why existing shapes are invalid, if any. `end`: the end of the server's WAL.
-pub(super) fn broken(known: &Known, now: &SourceIdentity, end: Lsn) -> Option<String> {
+pub(super) fn broken(known: &Known, now: &SourceIdentity, end: PgLsn) -> Option<String> {
     let was = &known.identity;
     if let Some(why) = &known.broken {
         return Some(why.clone());
@@ -44,8 +44,8 @@ pub(super) fn broken(known: &Known, now: &SourceIdentity, end: Lsn) -> Option<St
 }
 
 /// The reason why the server's WAL differs from the WAL that was read.
-fn another_history(known: &Known, now: &SourceIdentity, end: Lsn) -> Option<String> {
-    let (was, seen) = (&known.identity, Lsn(known.seen));
+fn another_history(known: &Known, now: &SourceIdentity, end: PgLsn) -> Option<String> {
+    let (was, seen) = (&known.identity, PgLsn(known.seen));
     let (is, before) = (now.timeline, was.timeline);
     if is < before {
         return Some(format!("the server is on another timeline: {is}, not {before}"));
@@ -72,7 +72,7 @@ fn another_history(known: &Known, now: &SourceIdentity, end: Lsn) -> Option<Stri
              not known"
         ));
     }
-    let left = Lsn(*left);
+    let left = PgLsn(*left);
     (left < seen).then(|| {
         format!(
             "the server is on another timeline: {is}, which left {before} at {left}, but that was read up to {seen}"
@@ -81,8 +81,8 @@ fn another_history(known: &Known, now: &SourceIdentity, end: Lsn) -> Option<Stri
 }
 
 /// The reason why a valid slot lacks changes.
-pub(super) fn skipped(known: &Known, confirmed: Lsn) -> Option<String> {
-    let acknowledged = Lsn(known.acknowledged?);
+pub(super) fn skipped(known: &Known, confirmed: PgLsn) -> Option<String> {
+    let acknowledged = PgLsn(known.acknowledged?);
     (confirmed > acknowledged).then(|| {
         format!("the replication slot was advanced or created again by another program: it begins at {confirmed}, but changes were read up to {acknowledged}")
     })
@@ -110,7 +110,7 @@ mod tests {
     }
 
     fn why(known: &Known, now: &SourceIdentity, end: u64) -> String {
-        broken(known, now, Lsn(end)).unwrap_or_default()
+        broken(known, now, PgLsn(end)).unwrap_or_default()
     }
 
     #[test]
@@ -184,8 +184,8 @@ mod tests {
     #[test]
     fn a_slot_that_begins_after_what_was_read_has_skipped_changes() {
         let known = known(identity(1, &[]), 100);
-        assert_eq!((skipped(&known, Lsn(90)), skipped(&known, Lsn(80))), (None, None));
-        assert!(skipped(&known, Lsn(91)).is_some_and(|why| why.contains("begins at 0/5B")));
-        assert_eq!(skipped(&Known { acknowledged: None, ..known }, Lsn(91)), None);
+        assert_eq!((skipped(&known, PgLsn(90)), skipped(&known, PgLsn(80))), (None, None));
+        assert!(skipped(&known, PgLsn(91)).is_some_and(|why| why.contains("begins at 0/5B")));
+        assert_eq!(skipped(&Known { acknowledged: None, ..known }, PgLsn(91)), None);
     }
 }

@@ -17,7 +17,7 @@ use super::postgres::{Changes, Walsender};
 use super::session::{Endpoint, has, optional_sql, session_settings};
 use std::time::Duration;
 use thalweg_pg::replication::{self, Conn, StartOptions, System};
-use thalweg_pg::{Config, DbError, Error, Lsn, ResultSet, ServerVersion};
+use thalweg_pg::{Config, DbError, Error, PgLsn, ResultSet, ServerVersion};
 use thalweg_shapes_model::history::SourceIdentity;
 
 /// Between two attempts to get the lock.
@@ -73,9 +73,9 @@ pub struct Ready {
     /// Made for this run, or for a killed one.
     pub publication_passing: bool,
     /// The slot has everything after it.
-    pub confirmed: Lsn,
+    pub confirmed: PgLsn,
     /// The end of the server's log.
-    pub end: Lsn,
+    pub end: PgLsn,
 }
 
 /// Whether the slot has every change since the last time.
@@ -223,7 +223,7 @@ impl Walsender for Conn {
         options: &Options,
         facts: &ServerFacts,
         stopping: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Lsn, SetupError> {
+    ) -> Result<PgLsn, SetupError> {
         slot::create(self, options, facts, stopping)
     }
 
@@ -236,7 +236,7 @@ impl Walsender for Conn {
     }
 
     fn start(self: Box<Self>, slot: &str, options: &StartOptions) -> Result<Box<dyn Changes>, Error> {
-        Ok(Box::new(Self::start(*self, slot, Lsn::ZERO, options)?))
+        Ok(Box::new(Self::start(*self, slot, PgLsn::ZERO, options)?))
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Options, Resume, SetupError, SlotOptions, literal, row};
 use crate::postgres::Walsender;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use thalweg_pg::Lsn;
+use thalweg_pg::PgLsn;
 use thalweg_pg::replication::Conn;
 use thalweg_shapes_model::history::SourceIdentity;
 
@@ -14,7 +14,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub(super) struct Slot {
     pub(super) resume: Resume,
-    pub(super) confirmed: Lsn,
+    pub(super) confirmed: PgLsn,
 }
 
 /// A replication slot as the server has it.
@@ -27,7 +27,7 @@ pub struct Found {
     /// The reason why Postgres no longer has the WAL that the slot needs.
     pub lost: Option<String>,
     /// The slot has everything after it.
-    pub confirmed: Option<Lsn>,
+    pub confirmed: Option<PgLsn>,
     /// Standbys keep a copy of it.
     pub failover: bool,
     pub temporary: bool,
@@ -68,7 +68,7 @@ pub(super) fn prepare(
     Ok(Slot { resume: Resume::Restart { why }, confirmed })
 }
 
-fn skipped(options: &Options, confirmed: Option<Lsn>) -> Option<String> {
+fn skipped(options: &Options, confirmed: Option<PgLsn>) -> Option<String> {
     judge::skipped(options.known.as_ref()?, confirmed?)
 }
 
@@ -116,7 +116,7 @@ pub(super) fn create(
     options: &Options,
     facts: &Facts,
     stopping: &(dyn Fn() -> bool + Sync),
-) -> Result<Lsn, SetupError> {
+) -> Result<PgLsn, SetupError> {
     let slot = SlotOptions { temporary: options.temporary, failover: options.failover, ..SlotOptions::default() };
     tracing::info!(slot = options.slot, "creating a replication slot: Postgres waits for running transactions to end");
     let token = conn.session().cancel_token();

@@ -2,7 +2,7 @@ use super::{Database, endpoint, on_each};
 use crate::setup::{Known, Options, Ready, Resume, SetupError, prepare};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use thalweg_pg::{Config, Conn, Lsn};
+use thalweg_pg::{Config, Conn, PgLsn};
 use thalweg_pgtest::{Cluster, installations};
 use thalweg_shapes_model::history::SourceIdentity;
 
@@ -39,7 +39,7 @@ fn what_is_as_it_was_goes_on() {
         let mut options = options(db);
         let first = ready(db, &options);
         assert!(why(&first).contains("nothing is known"));
-        assert!(first.confirmed > Lsn::ZERO);
+        assert!(first.confirmed > PgLsn::ZERO);
         assert_eq!(
             db.value("SELECT wal_status || plugin FROM pg_replication_slots WHERE database = current_database()"),
             "reservedpgoutput"
@@ -86,7 +86,7 @@ fn what_was_lost_means_to_start_again() {
             let mut other = known.clone();
             change(&mut other);
             options.known = self::known(&other);
-            let confirmed: Lsn = db
+            let confirmed: PgLsn = db
                 .value(&format!("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{slot}'"))
                 .parse()
                 .unwrap();

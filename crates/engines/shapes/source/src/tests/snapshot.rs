@@ -99,7 +99,7 @@ fn a_snapshot_says_which_transactions_it_has() {
         let contains = |xid| snapshot.contains(xid, snapshot.lsn);
         assert!(contains(before) && !contains(running) && !contains(after), "{snapshot:?}");
         assert!(snapshot.lsn > 0 && session.is_usable());
-        let end: thalweg_pg::Lsn = db.value("SELECT pg_current_wal_insert_lsn()").parse().unwrap();
+        let end: thalweg_pg::PgLsn = db.value("SELECT pg_current_wal_insert_lsn()").parse().unwrap();
         assert!(snapshot.lsn < end.0);
     });
 }

@@ -245,7 +245,7 @@ impl ShapeRequestTask {
     fn plan(&mut self, shape: &Arc<Shape>, cx: &mut Context<'_>) -> Option<Poll> {
         shape.used(cx.now_ms);
         let inner = Arc::clone(&self.inner);
-        let processed = inner.server.watermarks.processed_lsn();
+        let processed = inner.server.watermarks.processed_lsn().0;
         let mut state = shape.lock();
         let from = if self.subset.is_some() { From::Now } else { self.from };
         let found = plan_read(&state, self.base, from, self.live, processed);
