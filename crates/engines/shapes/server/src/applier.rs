@@ -90,9 +90,7 @@ impl Applier {
                     let why = "may have a new partition";
                     let end = match transaction {
                         None => self.server.retirement.drop_table(oid, why),
-                        Some(transaction) => {
-                            self.server.retirement.drop_table_by(oid, why, transaction.xid, transaction.lsn)
-                        }
+                        Some(transaction) => self.server.retirement.drop_table_by(oid, why, transaction),
                     };
                     self.log.wrote(end);
                 }
@@ -130,7 +128,7 @@ impl Applier {
                     if !transaction.first_invalidation(oid) {
                         return Ok(());
                     }
-                    server.retirement.drop_table_by(oid, why, transaction.xid, transaction.lsn)
+                    server.retirement.drop_table_by(oid, why, transaction)
                 }
             },
             Invalidation::Costly { route_id } => {

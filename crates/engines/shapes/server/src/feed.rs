@@ -20,7 +20,7 @@ use thalweg_pg::pgoutput::Message;
 use thalweg_shapes_core::encode::projection::Projection;
 use thalweg_shapes_core::route::ids::RouteId;
 use thalweg_shapes_core::state::entries::Entry;
-use thalweg_shapes_core::state::recent::Recent;
+use thalweg_shapes_core::state::recent::{Recent, RecentMark};
 use thalweg_shapes_model::name::Name;
 use thalweg_shapes_model::predicate::Predicate;
 use thalweg_shapes_model::snapshot::PgSnapshot;
@@ -254,7 +254,7 @@ impl Feed {
         table: &Arc<Table>,
         selected: &[usize],
         predicate: Option<Arc<Predicate>>,
-    ) -> Option<u64> {
+    ) -> Option<RecentMark> {
         if self.router.table(table.oid).is_some_and(|known| !known.same_shape(table)) {
             return None;
         }
@@ -359,7 +359,7 @@ impl Feed {
     }
 
     /// Whether a transaction that began to be applied before `mark` is not in the snapshot.
-    pub(crate) fn missed(&self, mark: u64, snapshot: &PgSnapshot) -> bool {
+    pub(crate) fn missed(&self, mark: RecentMark, snapshot: &PgSnapshot) -> bool {
         self.recent.missed(mark, snapshot)
     }
 
@@ -438,7 +438,7 @@ mod tests {
         let (mut feed, shapes) = (Feed::default(), [shape(1), shape(2)]);
         let table = Arc::new(table("t", vec![column("id", INT4, Some(0))]));
         for shape in &shapes {
-            assert_eq!(feed.register(shape, &table, &[0], None), Some(0));
+            assert_eq!(feed.register(shape, &table, &[0], None), Some(RecentMark::START));
         }
         let freed = std::cell::RefCell::new(Vec::new());
         for (shape, free) in shapes.iter().zip([vec![], vec![shapes[0].family.table]]) {

@@ -9,6 +9,7 @@ use crate::lifetime::Lifetime;
 use crate::no_wait;
 use crate::shape::{Chunks, Phase, Shape};
 use crate::source::Source;
+use crate::state::transaction::Transaction;
 use crate::store::StoreError;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -47,11 +48,11 @@ impl Retirement {
         self.drop_shapes(table, why, |_| true)
     }
 
-    /// Drops the shapes of a table because of a transaction that commits at `lsn`. Shapes whose snapshot has the
+    /// Drops the shapes of a table because of a transaction. Shapes whose snapshot has the
     /// transaction stay: they were made after it, perhaps of a table with other columns.
-    pub(crate) fn drop_table_by(&self, table: u32, why: &str, xid: u32, lsn: u64) -> Lsn {
+    pub(crate) fn drop_table_by(&self, table: u32, why: &str, by: &Transaction) -> Lsn {
         let concerned =
-            |shape: &Shape| !shape.lock().snapshot.as_ref().is_some_and(|snapshot| snapshot.contains(xid, lsn));
+            |shape: &Shape| !shape.lock().snapshot.as_ref().is_some_and(|snapshot| snapshot.contains(by.xid, by.lsn));
         self.drop_shapes(table, why, concerned)
     }
 

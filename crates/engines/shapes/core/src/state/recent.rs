@@ -11,6 +11,15 @@ use thalweg_shapes_model::snapshot::PgSnapshot;
 /// The number of xids that are kept: more than a snapshot can lag behind the applied transactions.
 const KEPT: usize = 1 << 16;
 
+/// A place between two transactions of [`Recent`]: the number of transactions that were read before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecentMark(u64);
+
+impl RecentMark {
+    /// Before every transaction.
+    pub const START: Self = Self(0);
+}
+
 /// The xids of the last transactions, in the order of their commits.
 #[derive(Debug, Default)]
 pub struct Recent {
@@ -43,15 +52,15 @@ impl Recent {
 
     /// The mark of a shape that begins to receive changes now.
     #[must_use]
-    pub fn mark(&self) -> u64 {
-        self.count
+    pub fn mark(&self) -> RecentMark {
+        RecentMark(self.count)
     }
 
     /// Whether a transaction that began to be applied before `mark` is not in the snapshot.
     #[must_use]
-    pub fn missed(&self, mark: u64, snapshot: &PgSnapshot) -> bool {
+    pub fn missed(&self, mark: RecentMark, snapshot: &PgSnapshot) -> bool {
         let first = self.count - self.xids.len() as u64;
-        let before = usize::try_from(mark.saturating_sub(first)).unwrap_or(usize::MAX).min(self.xids.len());
+        let before = usize::try_from(mark.0.saturating_sub(first)).unwrap_or(usize::MAX).min(self.xids.len());
         // The commits were in the WAL before the snapshot was taken, so the xid alone decides.
         self.xids.iter().take(before).any(|xid| !snapshot.contains(*xid, 0))
     }
@@ -74,7 +83,7 @@ mod tests {
             "8 was applied before the shape listened, and is not visible"
         );
         assert!(!recent.missed(mark, &snapshot("9:12:9")), "9 comes to the shape on the stream");
-        assert!(!recent.missed(0, &snapshot("1:2:")), "nothing was applied before");
+        assert!(!recent.missed(RecentMark(0), &snapshot("1:2:")), "nothing was applied before");
     }
 
     #[test]
@@ -94,7 +103,7 @@ mod tests {
         let mut recent = Recent::default();
         (0..KEPT as u32 + 10).for_each(|xid| recent.push(xid));
         assert_eq!(recent.xids.len(), KEPT);
-        assert!(!recent.missed(5, &"0:1:".parse().unwrap()));
-        assert!(recent.missed(11, &"0:1:".parse().unwrap()));
+        assert!(!recent.missed(RecentMark(5), &"0:1:".parse().unwrap()));
+        assert!(recent.missed(RecentMark(11), &"0:1:".parse().unwrap()));
     }
 }

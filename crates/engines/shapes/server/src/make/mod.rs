@@ -24,6 +24,7 @@ use crate::server::ShapesServer;
 use crate::shape::{Phase, Shape, State};
 use check::Checked;
 use std::sync::Arc;
+use thalweg_shapes_core::state::recent::RecentMark;
 use thalweg_shapes_model::definition::{Condition, Definition, Identity};
 use thalweg_shapes_model::failure::Failure;
 use thalweg_shapes_model::family::Family;
@@ -36,7 +37,7 @@ pub(crate) struct Filling {
     pub(crate) shape: Arc<Shape>,
     checked: Checked,
     /// The shape does not get the transactions that were applied before this mark.
-    mark: u64,
+    mark: RecentMark,
 }
 
 /// The parts of the server that a scan of a table needs.
@@ -114,11 +115,12 @@ impl ShapesServer {
         }
         if checked.dependence.is_some() {
             // The shape gets changes from its snapshot on.
-            return Ok((Arc::clone(&shape), Some(Filling { shape, checked, mark: 0 })));
+            return Ok((Arc::clone(&shape), Some(Filling { shape, checked, mark: RecentMark::START })));
         }
         let registered =
             self.feed.lock().register(&shape, &checked.table, &checked.selected, checked.predicate.clone());
-        let registered = registered.map(|mark| if self.lifetime.faults.has(Fault::ListensLate) { 0 } else { mark });
+        let registered =
+            registered.map(|mark| if self.lifetime.faults.has(Fault::ListensLate) { RecentMark::START } else { mark });
         let Some(mark) = registered else {
             self.retirement.fail_shape(&shape, Failure::Rotated);
             return Err(Failure::Rotated);

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use thalweg_base::Millis;
 use thalweg_log::When;
+use thalweg_shapes_core::state::recent::RecentMark;
 use thalweg_shapes_model::definition::{Definition, LogMode};
 use thalweg_shapes_model::failure::Failure;
 use thalweg_shapes_source::clock::SystemClock;
@@ -102,7 +103,7 @@ impl World {
         self.server.begin(&mut self.session, &found, definition, query_key.as_bytes(), 1)
     }
 
-    fn register(&self, shape: &Arc<Shape>, checked: &Checked) -> Option<u64> {
+    fn register(&self, shape: &Arc<Shape>, checked: &Checked) -> Option<RecentMark> {
         self.server.feed.lock().register(shape, &checked.table, &checked.selected, checked.predicate.clone())
     }
 
