@@ -112,6 +112,9 @@ impl ChangeLogWriter {
             }
         };
         changes.write_stall.over(|| clock.now());
+        // Entries of shapes name these positions.
+        let expected = TrimPoint { bodies: self.tail, references: self.references_tail };
+        assert_eq!(written.at, expected, "encoded changes landed at other positions than entries name");
         let end = written.end;
         (self.written, self.fresh) = (end, true);
         if complete {

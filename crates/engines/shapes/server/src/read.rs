@@ -224,6 +224,7 @@ fn each_durable(
 ) -> Option<Result<(), ReadError>> {
     let mut at = range.start;
     while at < range.end {
+        let begun = at;
         let chunk = match read(at)? {
             Ok(chunk) => chunk,
             Err(error) => return Some(Err(error)),
@@ -232,6 +233,8 @@ fn each_durable(
             f(at, part);
             at += part.len() as u64;
         }
+        debug_assert_eq!(at, chunk.end.0, "a chunk has other bytes than it says");
+        assert!(chunk.end.0 > begun, "a read of {range:?} at {begun} found nothing");
         at = chunk.end.0;
     }
     Some(Ok(()))
@@ -246,6 +249,7 @@ fn parts(
     while at < range.end {
         match read(at)? {
             Ok(chunk) => {
+                assert!(chunk.end.0 > at, "a read of {range:?} at {at} found nothing");
                 at = chunk.end.0;
                 parts.extend(chunk.parts);
             }

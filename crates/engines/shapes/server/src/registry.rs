@@ -118,11 +118,15 @@ impl Registry {
     }
 
     pub(crate) fn insert(&mut self, shape: Arc<Shape>) {
-        debug_assert!(self.by_name(shape.handle).is_none(), "invariant 2: a handle is used again");
         let place = self.free.pop().unwrap_or_else(|| {
             self.shapes.push(None);
             u32::try_from(self.shapes.len() - 1).unwrap_or(u32::MAX)
         });
+        debug_assert!(
+            self.by_name(shape.handle).is_none(),
+            "invariant 2: the handle {} names two shapes",
+            shape.handle
+        );
         self.by_handle.insert(self.hasher.hash_one(shape.handle), place);
         self.by_identity.insert(self.hasher.hash_one(shape.identity), place);
         self.by_query_key.insert(self.hasher.hash_one(&own_query_key(&shape)[..]), place);

@@ -25,6 +25,7 @@ impl SharedRows {
     /// `shapes`, by their numbers, are about to refer to this log.
     pub(crate) fn acquire(&self, log: LogId, shapes: &[u64]) {
         let mut inner = self.0.lock();
+        assert!(!inner.left.contains(&log), "invariant 11: {log:?} is acquired while it is deleted");
         for shape in shapes {
             let free = (0..).find(|at| !inner.held.contains_key(&(*shape, *at)));
             inner.held.insert((*shape, free.unwrap_or_default()), log);

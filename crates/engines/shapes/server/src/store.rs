@@ -4,6 +4,7 @@ use crate::format::note::{LogState, ShapeNote, SourceNote, Stored, StoredBase};
 use crate::format::references::References;
 use crate::format::shared_rows;
 use crate::no_wait;
+use crate::trim_index::TrimPoint;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -96,6 +97,9 @@ pub(crate) struct Found {
 /// A write: the length of its references, and the position at which all of it is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
+    /// Where the bodies and the references went.
+    pub(crate) at: TrimPoint,
+    /// Bytes of the references.
     pub(crate) references: u64,
     pub(crate) end: Lsn,
 }
@@ -263,7 +267,8 @@ impl Store {
     }
 
     /// Gives up bodies and references before these places.
-    pub(crate) fn trim_changes(&self, bodies: u64, references: u64) -> Result<(), StoreError> {
+    pub(crate) fn trim_changes(&self, point: TrimPoint) -> Result<(), StoreError> {
+        let TrimPoint { bodies, references } = point;
         let ops = [
             Op::Trim { log: self.changes, start: Offset(bodies) },
             Op::Trim { log: self.references, start: Offset(references) },
@@ -295,12 +300,16 @@ impl Store {
         let append = Some(Append::Bytes { parts: &records, lengths: &record_lengths });
         let refer = Op::Write { log: self.references, note: b"", append };
         let mut guard = self.logs.lock_logs(&[self.changes, self.references], &[]);
+        let at = TrimPoint {
+            bodies: guard.view(self.changes).map_or(0, |view| view.tail.0),
+            references: guard.view(self.references).map_or(0, |view| view.tail.0),
+        };
         let committed = match (bodies.is_empty(), !references.is_empty()) {
             (false, true) => guard.commit(Class::User, &[body, refer]),
             (false, false) => guard.commit(Class::User, &[body]),
             _ => guard.commit(Class::User, &[refer]),
         };
-        Ok(Written { references: record_lengths.bytes(), end: committed?.end })
+        Ok(Written { at, references: record_lengths.bytes(), end: committed?.end })
     }
 
     /// Where bodies lie.
@@ -457,7 +466,7 @@ impl Store {
 
     /// Forgets all changes. Only their writer may ask.
     pub(crate) fn forget_changes(&self) -> Result<(), StoreError> {
-        self.trim_changes(self.changes_tail(), self.references_tail())
+        self.trim_changes(TrimPoint { bodies: self.changes_tail(), references: self.references_tail() })
     }
 
     pub(crate) fn put_source(&self, source: &SourceNote) -> Result<Lsn, StoreError> {

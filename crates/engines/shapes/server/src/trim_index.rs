@@ -18,19 +18,19 @@ pub(crate) struct TrimIndex(VecDeque<TrimPoint>);
 
 impl TrimIndex {
     /// A transaction was written.
-    pub(crate) fn note(&mut self, mark: TrimPoint) {
+    pub(crate) fn note(&mut self, point: TrimPoint) {
         debug_assert!(
-            self.0.back().is_none_or(|last| last.bodies <= mark.bodies && last.references <= mark.references),
+            self.0.back().is_none_or(|last| last.bodies <= point.bodies && last.references <= point.references),
             "places of the change log rise"
         );
-        if self.0.back().is_none_or(|last| mark.bodies >= last.bodies + EVERY) {
-            self.0.push_back(mark);
+        if self.0.back().is_none_or(|last| point.bodies >= last.bodies + EVERY) {
+            self.0.push_back(point);
         }
     }
 
     /// The point at which to cut the logs when no shape needs a body before `bodies`; `None`: there is none.
     pub(crate) fn cut(&mut self, bodies: u64) -> Option<TrimPoint> {
-        let count = self.0.partition_point(|mark| mark.bodies <= bodies);
+        let count = self.0.partition_point(|point| point.bodies <= bodies);
         // The first point is where the log begins already.
         if count < 2 {
             return None;

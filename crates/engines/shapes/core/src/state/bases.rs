@@ -54,7 +54,15 @@ impl Bases {
 
     /// Adds a newer base.
     pub fn push(&mut self, base: Base) {
-        debug_assert!(base.number > self.newest().number && base.end >= self.newest().end, "bases go up");
+        let newest = self.newest();
+        assert!(
+            base.number > newest.number && base.end >= newest.end,
+            "invariant 7: base {} to {} behind base {} to {}",
+            base.number,
+            base.end,
+            newest.number,
+            newest.end
+        );
         self.kept.push_back(base);
     }
 

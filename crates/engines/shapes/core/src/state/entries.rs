@@ -120,6 +120,7 @@ impl Entries {
         let chunk = self.chunks.partition_point(|end| *end as usize <= first);
         let last = self.chunks.get(chunk).map_or(self.list.len(), |end| *end as usize);
         let entries = &self.list[first..last];
+        debug_assert!(entries.is_sorted_by_key(Entry::offset), "invariant 5: entries out of order: {entries:?}");
         let end = entries.last().map_or(from, Entry::offset);
         let next = self.list.get(last);
         Part {

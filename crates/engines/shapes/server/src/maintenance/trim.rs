@@ -47,8 +47,9 @@ impl ShapesServer {
         if self.feed.lock().graph.is_waiting() {
             return;
         }
-        let Some(mark) = self.changes.trim_index.lock().cut(floor) else { return };
-        if let Err(error) = self.changes.store.trim_changes(mark.bodies, mark.references) {
+        let Some(point) = self.changes.trim_index.lock().cut(floor) else { return };
+        assert!(point.bodies <= floor, "invariant 9: a trim to {} takes changes from {floor} on", point.bodies);
+        if let Err(error) = self.changes.store.trim_changes(point) {
             tracing::warn!(%error, "old changes cannot be given up; it is tried again");
         }
     }

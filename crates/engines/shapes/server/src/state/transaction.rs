@@ -184,7 +184,9 @@ impl Transaction {
                 let len = u32::try_from(group.to - group.from).unwrap_or(u32::MAX);
                 self.placed.push(Placed { at: at + group.from as u64, len, op: group.op, route_ids: group.route_ids });
             }
+            let placed = self.placed.last().map(|last| last.at + u64::from(last.len));
             at += buffer.bodies.len() as u64;
+            debug_assert!(buffer.bodies.is_empty() || placed == Some(at), "bodies that no shape has");
             lengths.append(&buffer.lengths);
             if all.is_empty() { all = buffer.bodies } else { all.extend_from_slice(&buffer.bodies) }
         }
