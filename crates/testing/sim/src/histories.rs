@@ -25,6 +25,17 @@ pub fn seeds(default: u64) -> Range<u64> {
     }
 }
 
+/// Keeps the calling thread, and threads that it starts from now on, on the core that it runs on.
+///
+/// For threads that run one at a time: to wake one on the other core takes longer than what most of them do in a turn.
+/// Histories take half as long.
+pub fn stay_on_this_core() {
+    let mut cores = rustix::thread::CpuSet::new();
+    cores.set(rustix::thread::sched_getcpu());
+    // Where it is not allowed, histories take longer.
+    let _ = rustix::thread::sched_setaffinity(None, &cores);
+}
+
 /// Runs `history` with every seed. A panic ends the test, and the command that replays it is printed.
 ///
 /// # Panics

@@ -11,5 +11,5 @@ mod histories;
 mod state;
 
 pub use disk::SimDisk;
-pub use histories::{histories, is_replay, seeds};
+pub use histories::{histories, is_replay, seeds, stay_on_this_core};
 pub use oorandom::Rand64;

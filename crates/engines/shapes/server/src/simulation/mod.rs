@@ -18,6 +18,7 @@ mod scheduler;
 mod world;
 
 use crate::faults::Fault;
+use scheduler::silently;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::{Tally, World};
 
@@ -53,10 +54,8 @@ fn histories_reach_what_they_are_for() {
 
 /// A planted fault must be seen within so many histories.
 fn caught(fault: Fault) {
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let seen = (0..3_000).find(|seed| catch_unwind(AssertUnwindSafe(|| played(*seed, Some(fault)))).is_err());
-    std::panic::set_hook(hook);
+    let is_seen = |seed: &u64| catch_unwind(AssertUnwindSafe(|| played(*seed, Some(fault)))).is_err();
+    let seen = silently(|| (0..3_000).find(is_seen));
     assert!(seen.is_some(), "no history shows the planted fault {fault:?}");
     eprintln!("{fault:?} is seen by seed {}", seen.unwrap_or_default());
 }

@@ -4,10 +4,10 @@
 //! A thread gives way where it would wait: when it sleeps, and when it asks Postgres. Locks that it holds then stay
 //! held for others. A thread that waits outside of the scheduler stops the history, which is reported.
 
-use parking_lot::Mutex;
-use std::cell::RefCell;
+use parking_lot::{Mutex, MutexGuard};
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use thalweg_shapes_source::clock::Clock;
@@ -57,12 +57,32 @@ pub(super) struct Scheduler {
 
 thread_local! {
     static ME: RefCell<Option<(Scheduler, usize)>> = const { RefCell::new(None) };
+    /// Panics of this thread are expected: they are not printed.
+    static IS_SILENT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a history that may panic, and prints nothing of it. Panics of other tests beside it are printed.
+pub(super) fn silently<T>(history: impl FnOnce() -> T) -> T {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let print = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !IS_SILENT.get() {
+                print(info);
+            }
+        }));
+    });
+    IS_SILENT.set(true);
+    let done = history();
+    IS_SILENT.set(false);
+    done
 }
 
 const WORLD: usize = 0;
 
 impl Scheduler {
     pub(super) fn new(seed: u64) -> Self {
+        thalweg_sim::stay_on_this_core();
         let world = Task {
             name: "world",
             thread: Some(std::thread::current()),
@@ -117,7 +137,9 @@ impl Scheduler {
             state.tasks.push(Task { name, thread: None, ready_at, life, ended: false });
             state.tasks.len() - 1
         };
+        let is_silent = IS_SILENT.get();
         let join = std::thread::Builder::new().name(name.into()).spawn(move || {
+            IS_SILENT.set(is_silent);
             ME.with_borrow_mut(|me| *me = Some((scheduler.clone(), number)));
             scheduler.wait_for_turn(number);
             let done = catch_unwind(AssertUnwindSafe(|| {
@@ -165,7 +187,7 @@ impl Scheduler {
                 self.die_if_killed(me);
                 return;
             }
-            state.wake_running();
+            hand_over(state);
         }
         self.wait_for_turn(me);
         self.die_if_killed(me);
@@ -193,8 +215,7 @@ impl Scheduler {
             let Some(next) = state.tasks.iter().position(|task| !task.ended && task.life < life) else { break };
             state.tasks[WORLD].ready_at = Duration::MAX;
             state.running = next;
-            state.wake_running();
-            drop(state);
+            hand_over(state);
             self.wait_for_turn(WORLD);
         }
         let joins = std::mem::take(&mut self.state.lock().joins);
@@ -233,7 +254,7 @@ impl Scheduler {
         } else {
             state.next();
         }
-        state.wake_running();
+        hand_over(state);
     }
 
     fn wait_for_turn(&self, me: usize) {
@@ -273,11 +294,14 @@ impl State {
         self.running = all.nth(chosen).map_or(WORLD, |(number, _)| number);
         self.seen = self.seen.wrapping_mul(0x100_0000_01b3).wrapping_add(self.running as u64);
     }
+}
 
-    fn wake_running(&self) {
-        if let Some(thread) = &self.tasks[self.running].thread {
-            thread.unpark();
-        }
+/// Lets the task that was chosen go on. The lock is released first: otherwise that thread would wait for it at once.
+fn hand_over(state: MutexGuard<'_, State>) {
+    let thread = state.tasks[state.running].thread.clone();
+    drop(state);
+    if let Some(thread) = thread {
+        thread.unpark();
     }
 }
 
