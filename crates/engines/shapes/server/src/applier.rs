@@ -271,8 +271,7 @@ impl Apply for Applier {
         self.server.source.idle.touch(self.server.lifetime.now_ms());
         // A stream that begins again repeats what had no effect on the log, too: shapes with subqueries no longer know
         // that their first rows have it.
-        let watermarks = &self.server.watermarks;
-        let wanted = PgLsn(lsn) > watermarks.applied().max(watermarks.processed_lsn());
+        let wanted = !self.server.watermarks.is_applied(PgLsn(lsn));
         let verdict = self.server.feed.lock().begin(xid, lsn, wanted);
         self.drop_ended(&verdict);
         self.log.begin();
@@ -331,6 +330,7 @@ impl Apply for Applier {
             }
             self.server.watermarks.set_published(self.log.tail());
         }
+        self.server.watermarks.set_last_commit(PgLsn(transaction.lsn));
         self.server.lifetime.counters.applied(transaction.deliveries(), evaluations);
         self.server.fetcher.want(&verdict.ask);
         if self.reach(PgLsn(end)) {

@@ -11,6 +11,8 @@ pub(crate) struct Watermarks {
     processed: AtomicU64,
     /// The last transaction that the change log has.
     applied: AtomicU64,
+    /// The last transaction that this process has applied; the change log may have nothing of it.
+    last_commit: AtomicU64,
     /// The last transaction that the stream has brought.
     anchor: Mutex<Option<Anchor>>,
     /// Bodies before this place in the change log were published.
@@ -37,6 +39,17 @@ impl Watermarks {
         self.applied.fetch_max(lsn.0, Ordering::Relaxed);
     }
 
+    /// Whether a transaction that commits at `lsn` was applied before. Not each one up to [`Self::processed_lsn`] was:
+    /// that position comes from Postgres's heartbeats too. A server whose storage was set back without the loss of a
+    /// transaction that was read gives positions before it to new transactions.
+    pub(crate) fn is_applied(&self, lsn: PgLsn) -> bool {
+        lsn.0 <= self.applied.load(Ordering::Relaxed).max(self.last_commit.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_last_commit(&self, lsn: PgLsn) {
+        self.last_commit.fetch_max(lsn.0, Ordering::Relaxed);
+    }
+
     pub(crate) fn anchor(&self) -> Option<Anchor> {
         *self.anchor.lock()
     }
@@ -49,6 +62,7 @@ impl Watermarks {
     pub(crate) fn forget(&self) {
         self.processed.store(0, Ordering::Release);
         self.applied.store(0, Ordering::Relaxed);
+        self.last_commit.store(0, Ordering::Relaxed);
         self.set_anchor(None);
     }
 
