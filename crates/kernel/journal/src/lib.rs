@@ -9,6 +9,8 @@ mod faults;
 mod format;
 mod memory;
 mod options;
+#[cfg(feature = "testing")]
+pub mod owners;
 mod sequencer;
 mod sink;
 

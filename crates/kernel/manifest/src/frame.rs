@@ -12,15 +12,21 @@ const CRC_BYTES: usize = 4;
 
 /// One stored body, with its version, the owner's epoch and the writer's nonce.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Frame {
-    pub(crate) version: u64,
-    pub(crate) epoch: u64,
-    pub(crate) nonce: u64,
-    pub(crate) body: Bytes,
+pub struct Frame {
+    /// As in [`Root::version`].
+    pub version: u64,
+    /// As in [`Root::epoch`].
+    pub epoch: u64,
+    /// Differs between any two bodies that writers make.
+    pub nonce: u64,
+    /// As in [`Root::body`].
+    pub body: Bytes,
 }
 
 impl Frame {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// The stored bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEAD_BYTES + self.body.len() + CRC_BYTES);
         out.extend_from_slice(&MAGIC);
         out.put_u32(FORMAT);
@@ -35,7 +41,8 @@ impl Frame {
         out
     }
 
-    pub(crate) fn decode(stored: &[u8]) -> Result<Self, ManifestError> {
+    /// The frame of stored bytes; refuses damaged ones and those of a newer format.
+    pub fn decode(stored: &[u8]) -> Result<Self, ManifestError> {
         let damaged = |what: &str| ManifestError::Corrupt(what.to_owned());
         if !stored.starts_with(&MAGIC) {
             return Err(damaged("it does not start with its magic"));
@@ -65,7 +72,9 @@ impl Frame {
         Ok(Self { version, epoch, nonce, body: Bytes::copy_from_slice(body) })
     }
 
-    pub(crate) fn root(&self) -> Root {
+    /// The root without the writer's nonce.
+    #[must_use]
+    pub fn root(&self) -> Root {
         Root { version: self.version, epoch: self.epoch, body: self.body.clone() }
     }
 }

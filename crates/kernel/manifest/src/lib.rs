@@ -5,11 +5,14 @@
 //! that two bodies are never equal by accident (an object store's ETag is a content hash: without these,
 //! compare-and-swap would have an ABA hole).
 
+#[cfg(feature = "testing")]
+pub mod contract;
 mod file;
 mod frame;
 mod memory;
 
 pub use file::FileManifest;
+pub use frame::Frame;
 #[doc(hidden)]
 pub use frame::fuzz_manifest;
 pub use memory::MemoryManifest;
@@ -83,8 +86,9 @@ pub trait Manifest: Send + Sync + 'static {
     fn commit(&self, epoch: u64, expected: u64, body: &[u8]) -> Result<u64, ManifestError>;
 }
 
-/// The version after that of `found`, if that is the root which the owner of `epoch` expects.
-fn next_version(epoch: u64, expected: u64, found: Option<(u64, u64)>) -> Result<u64, ManifestError> {
+/// The version after that of `found`, which is the version and epoch of the stored root, if that is the root which the
+/// owner of `epoch` expects.
+pub fn next_version(epoch: u64, expected: u64, found: Option<(u64, u64)>) -> Result<u64, ManifestError> {
     let (version, owner) = found.unwrap_or_default();
     if owner != epoch {
         return Err(ManifestError::Fenced { epoch, found: owner });
@@ -95,6 +99,7 @@ fn next_version(epoch: u64, expected: u64, found: Option<(u64, u64)>) -> Result<
     grown(version)
 }
 
-fn grown(version: u64) -> Result<u64, ManifestError> {
+/// The version or epoch after this one.
+pub fn grown(version: u64) -> Result<u64, ManifestError> {
     version.checked_add(1).ok_or_else(|| ManifestError::Corrupt("its version or epoch cannot grow".to_owned()))
 }

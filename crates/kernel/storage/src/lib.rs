@@ -5,6 +5,8 @@
 //! `tests/storage/contract.rs` asks them the same questions.
 
 mod cache;
+#[cfg(feature = "testing")]
+pub mod contract;
 mod file;
 mod handles;
 mod memory;
@@ -93,7 +95,8 @@ pub trait ObjectWriter: Send {
     fn finish(self: Box<Self>) -> Result<u64, StorageError>;
 }
 
-fn check_range(object: ObjectId, range: &Range<u64>, len: u64) -> Result<(), StorageError> {
+/// Refuses a range that is not within the object's `len` bytes.
+pub fn check_range(object: ObjectId, range: &Range<u64>, len: u64) -> Result<(), StorageError> {
     if range.start <= range.end && range.end <= len {
         Ok(())
     } else {
