@@ -5,7 +5,7 @@
 . "$(dirname "$0")/pg.sh"
 cd "$ROOT" || exit 1
 LOGS=$(mktemp -d "${TMPDIR:-/tmp}/thalweg-run-XXXXXX"); trap 'rm -rf "$LOGS"' EXIT
-STEPS=${*:-cargo newcomer conformance clients load live nginx example migrate crash subscriptions attack shapes oracle}
+STEPS=${*:-cargo bucket newcomer conformance clients load live nginx example migrate crash subscriptions attack shapes oracle}
 SUMMARY=
 
 # step NAME COMMAND...: adds up its `STEP` line; a step that dies without one has failed.

@@ -1,0 +1,36 @@
+//! Storage, manifest and journal sink in a bucket of an object store: S3 and what speaks like it, Google Cloud Storage,
+//! Azure.
+//!
+//! [`Bucket`] sends requests: with retries, a deadline, and a count of each. [`ObjectStorage`] keeps one object of the
+//! bucket per immutable object, [`ObjectManifest`] one per root, [`ObjectSink`] one per batch of a journal. The bucket's
+//! conditional writes are the only authority: who writes a key first has it, and no clock decides anything.
+//! `docs/format/bucket.md` has the keys and their bytes.
+//!
+//! The client of the object store is asynchronous. Its runtime stays inside this crate: callers block, or hold a
+//! [`thalweg_base::Ticket`].
+
+mod bucket;
+mod counts;
+mod error;
+mod faults;
+mod location;
+mod manifest;
+mod profile;
+#[cfg(feature = "testing")]
+mod simulated;
+mod sink;
+mod storage;
+
+pub use bucket::{Bucket, BucketOptions};
+pub use counts::{Kind, RequestStats};
+pub use error::{BucketError, LocationError};
+#[cfg(feature = "faults")]
+pub use faults::Faults;
+pub use location::Location;
+pub use manifest::ObjectManifest;
+#[cfg(feature = "testing")]
+pub use simulated::SimulatedBucket;
+#[doc(hidden)]
+pub use sink::fuzz_record;
+pub use sink::{ObjectSink, SinkOptions};
+pub use storage::ObjectStorage;

@@ -1,0 +1,580 @@
+//! A journal's batches in a bucket: one object each, under numbers that rise by one.
+//!
+//! *Who may write.* A number is free until an object has it, and the bucket lets one writer have it. A take-over writes
+//! a *fence* under the first free number. The owner before cannot write that number any more, and it acknowledges a
+//! batch only when every object with a lower number of its own is written: so it acknowledges nothing from the fence on,
+//! whenever its requests arrive, and however long it was stopped. Terms are in the bytes, never in the keys.
+//!
+//! *What counts.* Objects are read in order of their numbers. One whose term is below that of an object before it is
+//! *void*: a deposed owner's, that came late. An owner that meets one under its next number takes the number after it.
+//! A *cut* says that batches from a position on, in objects before it, are not part of the journal: those behind the
+//! first hole that a take-over found.
+//!
+//! *What goes.* Every object names the *floor*: no object with a lower number is needed. Objects below it are removed
+//! when an object that names it is written, but never the last one. Fences stay for [`FENCES_STAY_MS`]: a number that was
+//! freed could be written by an owner that has slept since before.
+
+pub(crate) mod record;
+
+use crate::bucket::{Bucket, PutNew};
+use crate::error::BucketError;
+use crate::faults::Faults;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use parking_lot::Mutex;
+use record::{Record, What, key, number_of};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+use thalweg_base::{Completer, Lsn, Ticket, crc};
+use thalweg_journal::{Fenced, Kept, Piece, Sink, SinkBatch, SinkError, Term};
+use tokio::time::Instant;
+
+pub use record::fuzz_record;
+
+/// A fence below the floor is removed this long after it was written, by the bucket's clock: no process wakes up later
+/// and still has a request under way.
+const FENCES_STAY_MS: i64 = 7 * 24 * 3600 * 1000;
+
+/// Objects that are read at the same time.
+const READS_AT_ONCE: usize = 16;
+
+/// The pause before an append is answered that the credentials do not permit.
+const DENIED_PAUSE: Duration = Duration::from_secs(1);
+
+/// About how many bytes one read gives.
+const READ_BYTES: u64 = 8 << 20;
+
+/// How a sink writes.
+#[derive(Clone, Copy, Debug)]
+pub struct SinkOptions {
+    /// Batches that are under way at the same time. At least 1.
+    pub in_flight_max: usize,
+    /// An append whose object is not written within this time is answered as unknown. The journal repeats it.
+    pub answer_within: Duration,
+    /// Faults to plant.
+    #[cfg(feature = "faults")]
+    pub faults: Faults,
+}
+
+impl Default for SinkOptions {
+    fn default() -> Self {
+        Self {
+            in_flight_max: 8,
+            answer_within: Duration::from_secs(10),
+            #[cfg(feature = "faults")]
+            faults: Faults::default(),
+        }
+    }
+}
+
+impl SinkOptions {
+    fn faults(self) -> Faults {
+        #[cfg(feature = "faults")]
+        return self.faults;
+        #[cfg(not(feature = "faults"))]
+        Faults
+    }
+}
+
+type Answer = Result<Kept, SinkError>;
+
+/// The objects `j/<unit>/<number, 20 digits>` of a bucket.
+#[derive(Clone)]
+pub struct ObjectSink(Arc<Inner>);
+
+struct Inner {
+    bucket: Bucket,
+    folder: String,
+    options: SinkOptions,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The opening that may append.
+    term: Option<Term>,
+    /// A later owner, once one was met.
+    fenced: Option<Fenced>,
+    /// The number of the next object.
+    next: u64,
+    /// No object with a lower number is needed.
+    floor: u64,
+    /// The highest floor that a written object names.
+    named_floor: u64,
+    batches: BTreeMap<Lsn, Batch>,
+    /// The numbers of the objects that are in the bucket, without fences.
+    stored: BTreeSet<u64>,
+    /// Objects of this opening that are not written, or follow one that is not.
+    flights: BTreeMap<u64, Flight>,
+}
+
+/// A batch that is kept.
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    number: u64,
+    term: Term,
+    len: u64,
+    sum: u32,
+}
+
+struct Flight {
+    record: Record,
+    bytes: Bytes,
+    is_written: bool,
+    /// `None`: the outcome is unknown, and was said to be.
+    answer: Option<Completer<Answer>>,
+}
+
+impl State {
+    fn end_of(&self, at: Lsn) -> Option<Lsn> {
+        self.batches.get(&at).map(|batch| at.plus(batch.len))
+    }
+
+    /// Gives a record the next number, and a place among the flights.
+    fn launch(&mut self, term: Term, what: What, body: Bytes, answer: Option<Completer<Answer>>) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        let record = Record { number, floor: self.floor.min(number), term, what, body };
+        let bytes = record.encode();
+        self.flights.insert(number, Flight { record, bytes, is_written: false, answer });
+        number
+    }
+
+    /// A record of the journal, in order of their numbers.
+    fn take(&mut self, record: &Record) {
+        self.stored.insert(record.number);
+        self.named_floor = self.named_floor.max(record.floor);
+        match record.what {
+            What::Fence => {
+                self.stored.remove(&record.number);
+            }
+            What::Cut(from) => {
+                self.batches.split_off(&from);
+            }
+            What::Batch(at) => {
+                let (len, sum) = (record.body.len() as u64, crc(&record.body));
+                self.batches.insert(at, Batch { number: record.number, term: record.term, len, sum });
+            }
+        }
+    }
+
+    /// Objects that are not needed and may go.
+    fn unneeded(&mut self) -> Vec<u64> {
+        let needed = self.stored.split_off(&self.named_floor);
+        std::mem::replace(&mut self.stored, needed).into_iter().collect()
+    }
+
+    /// Why a batch cannot be kept, or whether it is kept already.
+    fn judge(&self, batch: &SinkBatch) -> Result<bool, SinkError> {
+        if let Some(fenced) = &self.fenced {
+            return Err(Fenced { term: batch.term.number, by: fenced.by }.into());
+        }
+        match self.term {
+            Some(term) if term == batch.term => {}
+            Some(term) => return Err(Fenced { term: batch.term.number, by: term.number }.into()),
+            None => return Err(failed("append", "the journal was not fenced for its owner")),
+        }
+        if let Some(kept) = self.batches.get(&batch.at) {
+            let same = (kept.term, kept.len, kept.sum) == (batch.term, batch.bytes.len() as u64, crc(&batch.bytes));
+            return if same { Ok(true) } else { Err(taken(batch.at)) };
+        }
+        let before = self.batches.range(..batch.end()).next_back().map(|(at, _)| *at);
+        match before.and_then(|at| self.end_of(at)) {
+            Some(end) if end > batch.at => Err(taken(batch.at)),
+            _ => Ok(false),
+        }
+    }
+}
+
+fn failed(operation: &'static str, cause: impl ToString) -> SinkError {
+    SinkError::Failed { operation, cause: cause.to_string() }
+}
+
+fn taken(at: Lsn) -> SinkError {
+    failed("append", format!("the place of the batch at {at} is taken"))
+}
+
+impl Inner {
+    fn key(&self, number: u64, term: Term) -> String {
+        let by = if self.options.faults().key_with_term() { format!("{:04}-", term.number) } else { String::new() };
+        format!("{}{by}{}", self.folder, key(number))
+    }
+
+    /// Writes the object of a flight, under its number or a later one.
+    async fn fly(self: Arc<Self>, mut number: u64) {
+        loop {
+            let Some((term, bytes)) =
+                self.state.lock().flights.get(&number).map(|flight| (flight.record.term, flight.bytes.clone()))
+            else {
+                return;
+            };
+            match self.bucket.put_new_within(&self.key(number, term), bytes, self.options.answer_within).await {
+                Ok(PutNew::Written) => return self.written(number),
+                Ok(PutNew::Taken(found)) => match Record::decode(&found) {
+                    Ok(other) if other.term.number > term.number => {
+                        let fenced = Fenced { term: term.number, by: other.term.number };
+                        self.state.lock().fenced = Some(fenced);
+                        return self.answer(number, Err(fenced.into()));
+                    }
+                    // A deposed owner's, that came late: void where it stands.
+                    Ok(other) if other.term.number < term.number => {
+                        let mut state = self.state.lock();
+                        state.stored.insert(number);
+                        let Some(flight) = state.flights.remove(&number) else { return };
+                        let Record { what, body, .. } = flight.record;
+                        number = state.launch(term, what, body, flight.answer);
+                    }
+                    Ok(_) => {
+                        return self.answer(number, Err(failed("append", "an owner of the same term has written")));
+                    }
+                    Err(why) => {
+                        let cause = format!("the journal's object {} is damaged: {why}", self.key(number, term));
+                        return self.answer(number, Err(failed("append", cause)));
+                    }
+                },
+                Err(error @ BucketError::Refused { .. }) => return self.answer(number, Err(failed("append", error))),
+                Err(error) => {
+                    // The journal appends again at once. A refusal came without a wait.
+                    if matches!(error, BucketError::Denied { .. }) {
+                        tokio::time::sleep(DENIED_PAUSE).await;
+                    }
+                    return self.answer(number, Err(SinkError::Unknown { cause: error.to_string() }));
+                }
+            }
+        }
+    }
+
+    fn answer(&self, number: u64, answer: Answer) {
+        let waiting = self.state.lock().flights.get_mut(&number).and_then(|flight| flight.answer.take());
+        if let Some(waiting) = waiting {
+            waiting.complete(answer);
+        }
+    }
+
+    /// An object was written: it is kept when every one of this opening with a lower number is, too.
+    fn written(self: &Arc<Self>, number: u64) {
+        let mut kept = Vec::new();
+        let unneeded = {
+            let mut state = self.state.lock();
+            let Some(flight) = state.flights.get_mut(&number) else { return };
+            flight.is_written = true;
+            let is_any_order = self.options.faults().acknowledged_before_lower();
+            loop {
+                let next = state.flights.iter().find(|(_, flight)| flight.is_written || !is_any_order);
+                let Some((number, true)) = next.map(|(number, flight)| (*number, flight.is_written)) else { break };
+                let Some(flight) = state.flights.remove(&number) else { break };
+                state.take(&flight.record);
+                kept.extend(flight.answer);
+            }
+            state.unneeded()
+        };
+        kept.into_iter().for_each(|answer| answer.complete(Ok(Kept::Durable)));
+        self.remove(unneeded);
+    }
+
+    /// Removes objects in the background. Those that stay are found by the next take-over.
+    fn remove(self: &Arc<Self>, numbers: Vec<u64>) {
+        if numbers.is_empty() {
+            return;
+        }
+        let term = self.state.lock().term.unwrap_or(Term { number: 0, salt: 0 });
+        let keys = numbers.into_iter().map(|number| self.key(number, term)).collect();
+        let inner = Arc::clone(self);
+        self.bucket.start(async move {
+            if let Err(error) = inner.bucket.delete(keys).await {
+                tracing::warn!(%error, "objects of a journal that are not needed stay until it is opened again");
+            }
+        });
+    }
+
+    /// Begins to write a record, or goes on with one whose outcome was unknown.
+    fn launch(self: &Arc<Self>, term: Term, what: What, body: &Bytes, answer: Completer<Answer>) {
+        let number = {
+            let mut state = self.state.lock();
+            let known = state.flights.iter_mut().find(|(_, flight)| flight.record.what == what);
+            match known {
+                Some((_, flight)) if flight.record.body != *body => {
+                    let refused = failed("append", "other bytes are on their way to the place");
+                    drop(state);
+                    return answer.complete(Err(refused));
+                }
+                Some((number, flight)) => {
+                    flight.answer = Some(answer);
+                    *number
+                }
+                None => state.launch(term, what, body.clone(), Some(answer)),
+            }
+        };
+        let inner = Arc::clone(self);
+        self.bucket.start(inner.fly(number));
+    }
+
+    /// Reads a journal's object. `None`: it is missing.
+    async fn record(&self, listed: String) -> Result<Option<Record>, SinkError> {
+        let key = format!("{}{listed}", self.folder);
+        let found = self.bucket.get(&key).await.map_err(|error| failed("reading", error))?;
+        let Some(found) = found else { return Ok(None) };
+        let record = Record::decode(&found.bytes);
+        record.map(Some).map_err(|why| failed("reading", format!("the journal's object {key} is damaged: {why}")))
+    }
+
+    async fn fence(self: Arc<Self>, term: Term) -> Result<(), SinkError> {
+        let mut journal = Found::default();
+        loop {
+            self.look(&mut journal).await?;
+            if let Some(by) = journal.later(term) {
+                return Err(Fenced { term: term.number, by }.into());
+            }
+            let (floor, number) = (journal.floor(), journal.first_free());
+            if journal.records.get(&number.wrapping_sub(1)).is_some_and(|last| is_fence(last, term)) {
+                break;
+            }
+            if self.options.faults().cleaned_before_fence() {
+                let behind: Vec<u64> = journal.records.range(number..).map(|(number, _)| *number).collect();
+                behind.iter().for_each(|number| drop(journal.records.remove(number)));
+                let keys = behind.into_iter().map(|number| self.key(number, term)).collect();
+                self.bucket.delete(keys).await.map_err(|error| failed("fencing", error))?;
+            }
+            let fence = Record { number, floor, term, what: What::Fence, body: Bytes::new() };
+            let put = self.bucket.put_new(&self.key(number, term), fence.encode()).await;
+            // The owner before may write and remove all the time: whether the fence stands where it must is seen by
+            // looking once more.
+            put.map_err(|error| failed("fencing", error))?;
+        }
+        self.remove_old_fences(&journal).await;
+        let mut state = self.state.lock();
+        *state = State { term: Some(term), next: journal.first_free(), floor: journal.floor(), ..State::default() };
+        journal.each_valid(|record| state.take(record));
+        // What is void, and what was not removed in time.
+        let behind = journal.records.values().filter(|record| record.what != What::Fence);
+        state.stored.extend(behind.map(|record| record.number));
+        Ok(())
+    }
+
+    /// Reads what is in the bucket and not known yet, until nothing that is needed goes away meanwhile.
+    async fn look(&self, journal: &mut Found) -> Result<(), SinkError> {
+        loop {
+            let listed = self.bucket.list(&self.folder).await.map_err(|error| failed("listing", error))?;
+            journal.newest_ms = listed.iter().map(|listed| listed.modified_ms).max().unwrap_or_default();
+            journal.modified_ms.clear();
+            let mut unknown = Vec::new();
+            let is_by_term = self.options.faults().key_with_term();
+            for listed in listed {
+                let name = if is_by_term { listed.key.split('-').next_back().unwrap_or_default() } else { &listed.key };
+                let Some(number) = number_of(name) else { continue };
+                journal.modified_ms.insert(number, listed.modified_ms);
+                if is_by_term || !journal.records.contains_key(&number) {
+                    unknown.push(listed.key);
+                }
+            }
+            journal.records.retain(|number, _| journal.modified_ms.contains_key(number));
+            let count = unknown.len();
+            let reads = unknown.into_iter().map(|key| self.record(key));
+            let read: Vec<_> = stream::iter(reads).buffered(READS_AT_ONCE).collect().await;
+            let mut found = 0;
+            for record in read {
+                if let Some(record) = record? {
+                    found += 1;
+                    journal.records.insert(record.number, record);
+                }
+            }
+            if found == count {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn remove_old_fences(&self, journal: &Found) {
+        let floor = journal.floor();
+        let stay = if self.options.faults().fence_trimmed() { 0 } else { FENCES_STAY_MS };
+        let old = journal.records.values().filter(|record| {
+            let modified = journal.modified_ms.get(&record.number).copied().unwrap_or(journal.newest_ms);
+            record.what == What::Fence && record.number < floor && journal.newest_ms - modified >= stay
+        });
+        let keys: Vec<String> = old.map(|record| self.key(record.number, record.term)).collect();
+        if let Err(error) = self.bucket.delete(keys).await {
+            tracing::debug!(%error, "old fences of a journal stay");
+        }
+    }
+
+    /// Whole batches from the one that holds the first position.
+    fn wanted(&self, range: &Range<Lsn>) -> Result<Vec<(Lsn, Batch)>, SinkError> {
+        let state = self.state.lock();
+        let first = state.batches.range(..=range.start).next_back().map(|(at, _)| *at);
+        let mut at = first.filter(|at| state.end_of(*at) > Some(range.start)).ok_or(SinkError::Missing(range.start))?;
+        let (mut wanted, mut bytes) = (Vec::new(), 0);
+        while let Some(batch) = state.batches.get(&at)
+            && at < range.end
+            && bytes < READ_BYTES
+        {
+            wanted.push((at, *batch));
+            bytes += batch.len;
+            at = at.plus(batch.len);
+        }
+        Ok(wanted)
+    }
+
+    async fn piece(&self, at: Lsn, batch: Batch) -> Result<Piece, SinkError> {
+        let key = self.key(batch.number, batch.term);
+        let damaged = |cause: String| SinkError::Damaged { at, cause: format!("object {key}: {cause}") };
+        let found = self.bucket.get(&key).await.map_err(|error| damaged(error.to_string()))?;
+        let record = Record::decode(&found.ok_or(SinkError::Missing(at))?.bytes).map_err(damaged)?;
+        if (record.term, record.what, crc(&record.body)) != (batch.term, What::Batch(at), batch.sum) {
+            return Err(damaged("it is another one than was written".to_owned()));
+        }
+        Ok(Piece::new(at, batch.term, record.body))
+    }
+}
+
+fn is_fence(record: &Record, term: Term) -> bool {
+    record.what == What::Fence && record.term == term
+}
+
+/// The objects of a journal that a take-over has found.
+#[derive(Default)]
+struct Found {
+    records: BTreeMap<u64, Record>,
+    modified_ms: BTreeMap<u64, i64>,
+    newest_ms: i64,
+}
+
+impl Found {
+    /// The term of a later owner than `term`, or of another one with the same number.
+    fn later(&self, term: Term) -> Option<u64> {
+        let terms = self.records.values().map(|record| record.term);
+        terms.filter(|other| other.number >= term.number && *other != term).map(|other| other.number).max()
+    }
+
+    /// The highest floor. Deposed owners name none above the fence that stopped them: a number that they could not
+    /// write holds their floor.
+    fn floor(&self) -> u64 {
+        self.records.values().map(|record| record.floor).max().unwrap_or_default()
+    }
+
+    fn first_free(&self) -> u64 {
+        let mut free = self.floor();
+        while self.records.contains_key(&free) {
+            free += 1;
+        }
+        free
+    }
+
+    /// Passes the objects of the journal on, in order: without void ones, and those behind the first free number.
+    fn each_valid(&self, mut f: impl FnMut(&Record)) {
+        let mut term = 0;
+        for record in self.records.range(self.floor()..self.first_free()).map(|(_, record)| record) {
+            if record.term.number >= term {
+                term = record.term.number;
+                f(record);
+            }
+        }
+    }
+}
+
+impl ObjectSink {
+    /// The journal of `unit`. Sends nothing yet.
+    #[must_use]
+    pub fn new(bucket: Bucket, unit: &str, options: SinkOptions) -> Self {
+        let folder = format!("j/{unit}/");
+        Self(Arc::new(Inner { bucket, folder, options, state: Mutex::default() }))
+    }
+
+    /// Whether a batch at `end` or behind it would be read.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn keeps_behind(&self, end: Lsn) -> bool {
+        self.0.state.lock().batches.range(end..).next().is_some()
+    }
+}
+
+impl Sink for ObjectSink {
+    const LOCAL: bool = false;
+
+    fn in_flight_max(&self) -> usize {
+        self.0.options.in_flight_max
+    }
+
+    fn append(&self, batch: SinkBatch) -> Ticket<Answer> {
+        match self.0.state.lock().judge(&batch) {
+            Ok(false) => {}
+            Ok(true) => return Ticket::ready(Ok(Kept::Durable)),
+            Err(error) => return Ticket::ready(Err(error)),
+        }
+        let (ticket, answer) = Ticket::pending();
+        self.0.launch(batch.term, What::Batch(batch.at), &batch.bytes, answer);
+        if self.0.options.faults().acknowledged_before_put() {
+            return Ticket::ready(Ok(Kept::Durable));
+        }
+        ticket
+    }
+
+    fn fence(&self, term: Term) -> Ticket<Result<(), SinkError>> {
+        if self.0.state.lock().term == Some(term) {
+            return Ticket::ready(Ok(()));
+        }
+        self.0.bucket.run(Arc::clone(&self.0).fence(term))
+    }
+
+    fn read(&self, range: Range<Lsn>) -> Ticket<Result<Vec<Piece>, SinkError>> {
+        let wanted = match self.0.wanted(&range) {
+            Ok(wanted) => wanted,
+            Err(error) => return Ticket::ready(Err(error)),
+        };
+        let inner = Arc::clone(&self.0);
+        self.0.bucket.run(async move {
+            let reads = wanted.into_iter().map(|(at, batch)| inner.piece(at, batch));
+            let pieces: Vec<_> = stream::iter(reads).buffered(READS_AT_ONCE).collect().await;
+            pieces.into_iter().collect()
+        })
+    }
+
+    fn trim(&self, upto: Lsn, synced: Lsn) {
+        let unneeded = {
+            let mut state = self.0.state.lock();
+            // The last batch stays: it says where the journal goes on.
+            while state.batches.len() > 1
+                && let Some(first) = state.batches.first_key_value().map(|(at, _)| *at)
+                && state.end_of(first).is_some_and(|end| end <= upto && end < synced)
+            {
+                state.batches.pop_first();
+            }
+            // The floor is always the number of a batch that is kept: what stands there is never void.
+            if let Some(needed) = state.batches.values().map(|batch| batch.number).min() {
+                state.floor = state.floor.max(needed);
+            }
+            state.unneeded()
+        };
+        self.0.remove(unneeded);
+    }
+
+    fn truncate(&self, from: Lsn, term: Term) -> Ticket<Result<(), SinkError>> {
+        {
+            let state = self.0.state.lock();
+            if let Some(by) =
+                state.fenced.map(|fenced| fenced.by).or(state.term.filter(|by| *by != term).map(|by| by.number))
+            {
+                return Ticket::ready(Err(Fenced { term: term.number, by }.into()));
+            }
+            if state.batches.range(from..).next().is_none() {
+                return Ticket::ready(Ok(()));
+            }
+        }
+        let inner = Arc::clone(&self.0);
+        self.0.bucket.run(async move {
+            let began = Instant::now();
+            loop {
+                let (cut, answer) = Ticket::pending();
+                inner.launch(term, What::Cut(from), &Bytes::new(), answer);
+                let (sent, done) = tokio::sync::oneshot::channel();
+                cut.then(move |cut| drop(sent.send(cut)));
+                match done.await {
+                    Ok(Err(SinkError::Unknown { .. })) if began.elapsed() < inner.bucket.deadline() => {}
+                    Ok(cut) => return cut.map(|_| ()),
+                    Err(_) => return Err(failed("truncate", "the bucket's client has ended")),
+                }
+            }
+        })
+    }
+}

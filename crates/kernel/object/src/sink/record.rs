@@ -1,0 +1,191 @@
+//! The bytes of one object of a journal: `docs/format/bucket.md`.
+
+use bytes::Bytes;
+use thalweg_base::{Decoder, Encoder, Lsn, crc};
+use thalweg_journal::Term;
+
+const MAGIC: [u8; 8] = *b"THWGJOUR";
+const FORMAT: u32 = 1;
+/// Magic, format, kind, sequence number, floor, term, salt, position, length, two checksums.
+const HEAD_BYTES: usize = 72;
+
+/// What an object of a journal says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A batch at a position.
+    Batch(Lsn),
+    /// Objects of earlier terms behind this one say nothing.
+    Fence,
+    /// Batches at this position and behind it, in objects before this one, are not part of the journal.
+    Cut(Lsn),
+}
+
+/// One object of a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// The number in the object's key.
+    pub(crate) number: u64,
+    /// No object with a lower number is needed, but for fences.
+    pub(crate) floor: u64,
+    /// The opening that wrote it.
+    pub(crate) term: Term,
+    pub(crate) what: What,
+    /// The bytes of a batch.
+    pub(crate) body: Bytes,
+}
+
+impl Record {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = Vec::with_capacity(HEAD_BYTES + self.body.len());
+        let (kind, position) = match self.what {
+            What::Batch(at) => (1, at),
+            What::Fence => (2, Lsn::ZERO),
+            What::Cut(from) => (3, from),
+        };
+        out.extend_from_slice(&MAGIC);
+        out.put_u32(FORMAT);
+        out.put_u32(kind);
+        out.put_u64(self.number);
+        out.put_u64(self.floor);
+        out.put_u64(self.term.number);
+        out.put_u64(self.term.salt);
+        out.put_u64(position.0);
+        out.put_u64(self.body.len() as u64);
+        out.put_u32(crc(&self.body));
+        let sum = crc(&out);
+        out.put_u32(sum);
+        out.extend_from_slice(&self.body);
+        out.into()
+    }
+
+    /// The record of an object's bytes, or what is wrong with them.
+    pub(crate) fn decode(stored: &Bytes) -> Result<Self, String> {
+        let wrong = |what: &str| Err(what.to_owned());
+        if stored.len() < HEAD_BYTES {
+            return wrong("it is shorter than its head");
+        }
+        let (head, body) = (&stored[..HEAD_BYTES], stored.slice(HEAD_BYTES..));
+        let Some(fields) = head.strip_prefix(&MAGIC) else { return wrong("it does not start with its magic") };
+        let mut fields = Decoder::new(fields);
+        let mut read = || -> Result<_, thalweg_base::DecodeError> {
+            let (format, kind) = (fields.u32()?, fields.u32()?);
+            let numbers = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
+            Ok((format, kind, numbers, fields.u32()?, fields.u32()?))
+        };
+        let Ok((format, kind, numbers, body_sum, head_sum)) = read() else { return wrong("it is cut in its head") };
+        if format > FORMAT {
+            return Err(format!("it has format {format}, and this program reads formats up to {FORMAT}"));
+        }
+        let [number, floor, term, salt, position, len] = numbers;
+        let what = match kind {
+            1 => What::Batch(Lsn(position)),
+            2 => What::Fence,
+            3 => What::Cut(Lsn(position)),
+            _ => return wrong("its kind is unknown"),
+        };
+        if crc(&head[..HEAD_BYTES - 4]) != head_sum || crc(&body) != body_sum {
+            return wrong("its checksum differs");
+        }
+        let is_sound = format == FORMAT
+            && len == body.len() as u64
+            && floor <= number
+            && body.is_empty() != matches!(what, What::Batch(_))
+            && (what != What::Fence || position == 0);
+        if !is_sound {
+            return wrong("its head contradicts itself");
+        }
+        Ok(Self { number, floor, term: Term { number: term, salt }, what, body })
+    }
+}
+
+/// The key of an object of a journal behind the journal's folder: 20 digits, so that keys stand in order of numbers.
+pub(crate) fn key(number: u64) -> String {
+    format!("{number:020}")
+}
+
+/// The number in a key; `None`: it is none of a journal's.
+pub(crate) fn number_of(key: &str) -> Option<u64> {
+    let is_one = key.len() == 20 && key.bytes().all(|byte| byte.is_ascii_digit());
+    is_one.then(|| key.parse().ok()).flatten()
+}
+
+/// A fuzz target's way in: takes `data` for a stored object, as it is and with checksums that fit.
+#[doc(hidden)]
+pub fn fuzz_record(data: &[u8]) {
+    let mut sealed = data.to_vec();
+    if sealed.len() >= HEAD_BYTES {
+        let body = crc(&sealed[HEAD_BYTES..]).to_le_bytes();
+        sealed[HEAD_BYTES - 8..HEAD_BYTES - 4].copy_from_slice(&body);
+        let head = crc(&sealed[..HEAD_BYTES - 4]).to_le_bytes();
+        sealed[HEAD_BYTES - 4..HEAD_BYTES].copy_from_slice(&head);
+    }
+    for stored in [Bytes::copy_from_slice(data), Bytes::from(sealed)] {
+        if let Ok(record) = Record::decode(&stored) {
+            assert_eq!(record.encode(), stored);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> Record {
+        let term = Term { number: 7, salt: 0x0102_0304_0506_0708 };
+        Record { number: 9, floor: 4, term, what: What::Batch(Lsn(300)), body: Bytes::from_static(b"batch") }
+    }
+
+    #[test]
+    fn the_form_is_pinned() {
+        let mut expected = b"THWGJOUR\x01\0\0\0\x01\0\0\0\x09\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0".to_vec();
+        expected.extend_from_slice(b"\x07\0\0\0\0\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01\x2c\x01\0\0\0\0\0\0");
+        expected.extend_from_slice(b"\x05\0\0\0\0\0\0\0");
+        expected.extend_from_slice(&crc(b"batch").to_le_bytes());
+        let sum = crc(&expected);
+        expected.extend_from_slice(&sum.to_le_bytes());
+        expected.extend_from_slice(b"batch");
+        assert_eq!(sample().encode(), expected);
+    }
+
+    #[test]
+    fn any_flipped_bit_and_any_cut_is_refused() {
+        let stored = sample().encode();
+        assert_eq!(Record::decode(&stored), Ok(sample()));
+        for bit in 0..stored.len() * 8 {
+            let mut damaged = stored.to_vec();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Record::decode(&damaged.into()).is_err(), "bit {bit}");
+        }
+        for len in 0..stored.len() {
+            assert!(Record::decode(&stored.slice(..len)).is_err(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn keys_stand_in_order_of_numbers_and_others_are_none() {
+        for number in [0, 9, 10, u64::MAX] {
+            assert_eq!(number_of(&key(number)), Some(number));
+        }
+        assert!(key(9) < key(10) && key(99) < key(u64::MAX));
+        for other in ["", "1", "0000000000000000000x", "+0000000000000000001", "99999999999999999999"] {
+            assert_eq!(number_of(other), None, "{other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn records_round_trip(number: u64, floor: u64, term: u64, salt: u64, at: u64, kind in 0..3, body: Vec<u8>) {
+            let what = [What::Batch(Lsn(at)), What::Fence, What::Cut(Lsn(at))][kind as usize];
+            let body = if kind == 0 { [&body[..], b"x"].concat().into() } else { Bytes::new() };
+            let record = Record { number, floor: floor.min(number), term: Term { number: term, salt }, what, body };
+            prop_assert_eq!(Record::decode(&record.encode()), Ok(record));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(data: Vec<u8>, has_magic: bool) {
+            let data = if has_magic { [&MAGIC[..], &[1, 0, 0, 0], &data].concat() } else { data };
+            fuzz_record(&data);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Owners that follow each other on a bucket whose requests are late, lost and repeated.
+//!
+//! `SEED=n` replays one history, `SEEDS=n` sets how many are run.
+#![allow(clippy::unwrap_used)]
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use thalweg_base::Lsn;
+use thalweg_journal::owners::{SimulatedStore, Tally, options_of, play};
+use thalweg_object::{Bucket, BucketOptions, Faults, ObjectSink, SimulatedBucket, SinkOptions};
+use thalweg_sim::Rand64;
+
+/// The newest owners go on; older ones sleep for ever, although their requests still arrive.
+const AWAKE: usize = 6;
+
+struct Store {
+    bucket: SimulatedBucket,
+    options: SinkOptions,
+    seed: u64,
+    owners: Mutex<Vec<(Bucket, ObjectSink)>>,
+}
+
+impl SimulatedStore for Store {
+    type View = ObjectSink;
+
+    fn view(&self) -> ObjectSink {
+        let mut owners = self.owners.lock();
+        let options = BucketOptions {
+            deadline: Duration::from_secs(600),
+            pause_max: Duration::from_secs(1),
+            ..BucketOptions::default()
+        };
+        let bucket = Bucket::simulated(&self.bucket, options, self.seed + owners.len() as u64);
+        let sink = ObjectSink::new(bucket.clone(), "unit", self.options);
+        owners.push((bucket, sink.clone()));
+        sink
+    }
+
+    fn deliver(&self) -> bool {
+        let owners = self.owners.lock();
+        let awake = &owners[owners.len().saturating_sub(AWAKE)..];
+        let delivered = awake.last().is_some_and(|(bucket, _)| bucket.turn());
+        awake.iter().for_each(|(bucket, _)| bucket.go_on(!delivered));
+        delivered
+    }
+
+    fn in_flight(&self) -> usize {
+        self.bucket.on_their_way()
+    }
+
+    fn is_kept_behind(&self, end: Lsn) -> bool {
+        self.owners.lock().last().is_some_and(|(_, sink)| sink.keeps_behind(end))
+    }
+}
+
+fn run(seed: u64, faults: Faults) -> Result<Tally, String> {
+    let mut rng = Rand64::new(u128::from(seed) << 3 | 5);
+    let mut pick = |n: u64| rng.rand_range(0..n);
+    let unkind = pick(3);
+    let bucket = SimulatedBucket::new(seed, 10 * unkind, 10 * unkind, 15 * pick(3));
+    let in_flight_max = [1, 2, 5, 16][pick(4) as usize];
+    let options = SinkOptions { in_flight_max, answer_within: Duration::from_secs(4), faults };
+    let store = Store { bucket, options, seed, owners: Mutex::default() };
+    play(&store, seed, options_of(seed), faults != Faults::default())
+}
+
+#[test]
+fn simulation_of_owners_of_a_journal_in_a_bucket_never_acknowledges_what_the_next_owner_lacks() {
+    let mut tally = BTreeMap::new();
+    thalweg_sim::histories(300, "thalweg-object", |seed| {
+        let events = run(seed, Faults::default()).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        for (event, n) in events.0 {
+            *tally.entry(event).or_insert(0u64) += n;
+        }
+    });
+    println!("{tally:#?}");
+    if thalweg_sim::seeds(300).count() >= 300 {
+        for event in [
+            "several in flight",
+            "several deposed owners",
+            "a deposed owner was stopped",
+            "a deposed owner died",
+            "an old term was refused",
+            "an unacknowledged tail was lost",
+            "died while taking over",
+            "full",
+        ] {
+            assert!(tally.contains_key(event), "no seed had the event {event:?}: {tally:#?}");
+        }
+    }
+}
+
+/// How many seeds it takes to notice a planted fault.
+fn caught(name: &str, faults: Faults, within: u64) {
+    let noticed = |seed| std::panic::catch_unwind(|| run(seed, faults)).unwrap_or_else(|_| Err("it panicked".into()));
+    let found = (0..within).find_map(|seed| noticed(seed).err().map(|why| (seed, why)));
+    let (seed, why) = found.unwrap_or_else(|| panic!("{name} was not noticed in {within} seeds"));
+    println!("{name}: seed {seed}: {why}");
+}
+
+#[test]
+fn a_key_with_the_term_is_noticed() {
+    caught("key with term", Faults { key_with_term: true, ..Faults::default() }, 200);
+}
+
+#[test]
+fn an_acknowledgement_before_the_object_is_written_is_noticed() {
+    caught("before put", Faults { acknowledged_before_put: true, ..Faults::default() }, 200);
+}
+
+#[test]
+fn an_acknowledgement_before_objects_with_lower_numbers_is_noticed() {
+    caught("before lower", Faults { acknowledged_before_lower: true, ..Faults::default() }, 2000);
+}
+
+#[test]
+fn a_take_over_that_cleans_before_it_fences_is_noticed() {
+    caught("clean before fence", Faults { cleaned_before_fence: true, ..Faults::default() }, 2000);
+}
+
+#[test]
+fn a_fence_that_is_trimmed_is_noticed() {
+    caught("trimmed fence", Faults { fence_trimmed: true, ..Faults::default() }, 2000);
+}

@@ -1,0 +1,4 @@
+//! Objects of a journal in a bucket.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| thalweg_object::fuzz_record(data));
