@@ -11,7 +11,7 @@ const NOTE_EVERY: Duration = Duration::from_millis(200);
 
 /// Transactions that are noted beside a position: of so many that commit at the same time it is remembered, over a
 /// restart, that the stream has brought them before any snapshot shows them.
-const NOTED_MAX: usize = 64;
+pub(crate) const NOTED_MAX: usize = 64;
 
 /// Positions of one replication stream that wait until the journal is durable up to them.
 pub(crate) struct Acknowledge {

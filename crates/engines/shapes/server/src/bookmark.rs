@@ -37,13 +37,23 @@ impl Bookmark {
         self.0.lock().shown_at_most
     }
 
-    /// Notes a clean stop: every change that clients were shown has been handed to the store before.
-    pub(crate) fn close(&self, store: &Store) -> Result<(), StoreError> {
-        // No stream was followed since an unclean end: the changes that clients saw then are still unknown.
-        if self.shown_at_most().is_none() {
+    /// Notes a clean stop, if every change that clients were shown is in the store: those of this run were handed to it
+    /// before, and all changes up to `processed` were applied.
+    /// `anchor`, `recent`: as in [`Self::acknowledge`].
+    pub(crate) fn close(
+        &self,
+        store: &Store,
+        processed: PgLsn,
+        anchor: Option<Anchor>,
+        recent: Vec<u32>,
+    ) -> Result<(), StoreError> {
+        // Changes that an earlier run showed before an unclean end may not have come again: they are still unknown.
+        let is_known = self.shown_at_most().is_some_and(|shown| shown <= processed.next());
+        if !is_known {
             return Ok(());
         }
-        store.wait(self.change(store, |note| note.clean = true)?)
+        let noted = self.change(store, |note| (note.clean, note.anchor, note.recent) = (true, anchor, recent))?;
+        store.wait_unless_full(noted)
     }
 
     pub(crate) fn note(&self) -> Option<SourceNote> {
@@ -63,10 +73,13 @@ impl Bookmark {
     pub(crate) fn begin(&self, store: &Store, identity: SourceIdentity, confirmed: PgLsn) -> Result<(), StoreError> {
         let note =
             SourceNote { identity, acknowledged: Some(confirmed.0), anchor: None, recent: Vec::new(), clean: false };
-        self.put(store, note)?;
-        let mut state = self.0.lock();
-        (state.broken, state.shown_at_most) = (None, Some(PgLsn::ZERO));
-        Ok(())
+        let noted = {
+            let mut state = self.0.lock();
+            let noted = store.put_source(&note)?;
+            (state.note, state.broken, state.shown_at_most) = (Some(note), None, Some(PgLsn::ZERO));
+            noted
+        };
+        store.wait(noted)
     }
 
     /// The history goes on, perhaps by another name: on another timeline. Durable when this returns. `end`: the end of
@@ -78,22 +91,21 @@ impl Bookmark {
         confirmed: PgLsn,
         end: PgLsn,
     ) -> Result<(), StoreError> {
-        let known = self.note();
-        let before = known.as_ref().and_then(|note| note.acknowledged);
-        let anchor = known.as_ref().and_then(|note| note.anchor);
-        let recent = known.as_ref().map(|note| note.recent.clone()).unwrap_or_default();
-        let note = SourceNote { identity, acknowledged: before.or(Some(confirmed.0)), anchor, recent, clean: false };
-        if known.as_ref() != Some(&note) {
-            self.put(store, note)?;
-        }
-        self.0.lock().shown_at_most.get_or_insert(end);
-        Ok(())
-    }
-
-    fn put(&self, store: &Store, note: SourceNote) -> Result<(), StoreError> {
-        store.wait(store.put_source(&note)?)?;
-        self.0.lock().note = Some(note);
-        Ok(())
+        // Read and written under one lock: other threads change the note, too.
+        let noted = {
+            let mut state = self.0.lock();
+            let known = state.note.as_ref();
+            let before = known.and_then(|note| note.acknowledged);
+            let anchor = known.and_then(|note| note.anchor);
+            let recent = known.map(|note| note.recent.clone()).unwrap_or_default();
+            let note =
+                SourceNote { identity, acknowledged: before.or(Some(confirmed.0)), anchor, recent, clean: false };
+            let noted = if known == Some(&note) { Lsn::ZERO } else { store.put_source(&note)? };
+            state.note = Some(note);
+            state.shown_at_most.get_or_insert(end);
+            noted
+        };
+        store.wait(noted)
     }
 
     /// Postgres may be told of `position` when the returned frame is durable.
@@ -133,5 +145,49 @@ impl Bookmark {
         let end = store.put_source(&note)?;
         state.note = Some(note);
         Ok(end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::unit;
+
+    #[test]
+    fn a_stop_is_clean_only_if_all_that_was_shown_has_come_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(unit::open(folder.path())).unwrap();
+        let identity = SourceIdentity {
+            system: "7".into(),
+            timeline: 1,
+            branches: Vec::new(),
+            database: "db".into(),
+            database_oid: Some(5),
+            slot: "slot".into(),
+            publication: "publication".into(),
+            publication_version: String::new(),
+        };
+        let start = |note: Option<SourceNote>| {
+            let bookmark = Bookmark::default();
+            bookmark.found(note);
+            bookmark
+        };
+        let run = start(None);
+        run.begin(&store, identity.clone(), PgLsn(100)).unwrap();
+        // It shows changes up to 200, and is killed. The next run follows a log that ends at 300, and reads up to 160.
+        let run = start(run.note());
+        assert_eq!(run.shown_at_most(), None);
+        run.go_on(&store, identity.clone(), PgLsn(100), PgLsn(300)).unwrap();
+        run.close(&store, PgLsn(160), None, Vec::new()).unwrap();
+        let run = start(run.note());
+        assert_eq!(run.shown_at_most(), None, "what clients saw beyond 160 is still unknown");
+        run.go_on(&store, identity, PgLsn(100), PgLsn(310)).unwrap();
+        let anchor = Anchor { lsn: 305, xid: 9, time: 1 };
+        run.close(&store, PgLsn(309), Some(anchor), vec![7]).unwrap();
+        let run = start(run.note());
+        assert_eq!(run.shown_at_most(), Some(PgLsn::ZERO));
+        let note = run.note().unwrap();
+        assert_eq!((note.anchor, note.recent), (Some(anchor), vec![7]), "the last transaction is known");
     }
 }

@@ -13,12 +13,14 @@ use crate::feed_lock::SharedFeed;
 use crate::lifetime::Lifetime;
 use crate::source::Source;
 use crate::subquery::{Ask, FetchedRows, MoveInRequest, Turn, cells};
+use crate::watermarks::Watermarks;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use thalweg_pg::PgLsn;
 use thalweg_shapes_core::subquery::place::ROWS_MAX;
 use thalweg_shapes_model::copy::CopyRow;
 use thalweg_shapes_model::health::Health;
@@ -60,6 +62,7 @@ pub(crate) struct MoveInFetcher {
     feed: Arc<SharedFeed>,
     lifetime: Arc<Lifetime>,
     source: Arc<Source>,
+    watermarks: Arc<Watermarks>,
 }
 
 #[derive(Default)]
@@ -108,7 +111,12 @@ impl From<SourceError> for Unfetched {
 }
 
 impl MoveInFetcher {
-    pub(crate) fn new(feed: Arc<SharedFeed>, lifetime: Arc<Lifetime>, source: Arc<Source>) -> Self {
+    pub(crate) fn new(
+        feed: Arc<SharedFeed>,
+        lifetime: Arc<Lifetime>,
+        source: Arc<Source>,
+        watermarks: Arc<Watermarks>,
+    ) -> Self {
         Self {
             pool: Mutex::new(Some(source.queries.jobs(RUNNING_MAX))),
             queue: Mutex::default(),
@@ -116,6 +124,7 @@ impl MoveInFetcher {
             feed,
             lifetime,
             source,
+            watermarks,
         }
     }
 
@@ -232,11 +241,10 @@ impl MoveInFetcher {
                 return later;
             }
         };
+        let mut fetched = Vec::with_capacity(asks.len());
         for (at, (ask, _)) in asks.iter().enumerate() {
             match fetch(session, ask) {
-                Ok(rows) => {
-                    self.arrivals.lock().push(FetchedRows { shape: ask.shape, pending: ask.pending, rows: Ok(rows) });
-                }
+                Ok(rows) => fetched.push(FetchedRows { shape: ask.shape, pending: ask.pending, rows: Ok(rows) }),
                 Err(why) => {
                     self.leave(&asks[at..], &why, &mut later);
                     break;
@@ -244,10 +252,14 @@ impl MoveInFetcher {
             }
         }
         session.roll_back();
-        // Postgres may keep WAL without a commit in memory for long, and the stream has to reach the snapshot's
-        // position.
-        if let Err(error) = snapshot::flush(session, snapshot.lsn) {
-            tracing::debug!(%error, "rows of a subquery may wait for the next transaction");
+        // A crash of Postgres could undo transactions that the snapshot contains; the stream would never bring them.
+        // And the stream has to reach the snapshot's position.
+        match snapshot::flush(session, snapshot.lsn) {
+            Ok(()) => {
+                self.watermarks.fetched(PgLsn(snapshot.lsn));
+                self.arrivals.lock().append(&mut fetched);
+            }
+            Err(error) => self.leave(&asks[..fetched.len()], &error.into(), &mut later),
         }
         later
     }

@@ -15,6 +15,7 @@
 //! A job takes the owners that it needs. Making shapes, recovery and maintenance need nearly all of them: they are
 //! methods of [`ShapesServer`], each in the file of its job. `../README.md` has the order of the locks.
 
+use crate::acknowledge::NOTED_MAX;
 use crate::catalog::Catalog;
 use crate::change_store::ChangeStore;
 use crate::compact::Compactor;
@@ -27,7 +28,7 @@ use crate::move_in_fetcher::MoveInFetcher;
 use crate::retirement::Retirement;
 use crate::shape::{Phase, Shape};
 use crate::source::Source;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::watermarks::Watermarks;
 use std::sync::Arc;
 use thalweg_shapes_source::clock::Clock;
@@ -64,7 +65,8 @@ impl ShapesServer {
         let lifetime = Arc::new(Lifetime::new(clock, faults));
         let (feed, catalog, watermarks) = (Arc::<SharedFeed>::default(), Arc::<Catalog>::default(), Arc::default());
         let changes = Arc::new(ChangeStore::new(store, config.hot_bytes, config.unsent_bytes_max));
-        let fetcher = MoveInFetcher::new(Arc::clone(&feed), Arc::clone(&lifetime), Arc::clone(&source));
+        let fetcher =
+            MoveInFetcher::new(Arc::clone(&feed), Arc::clone(&lifetime), Arc::clone(&source), Arc::clone(&watermarks));
         Self {
             fetcher: Arc::new(fetcher),
             retirement: Retirement::new(
@@ -96,6 +98,13 @@ impl ShapesServer {
         self.source.lag.behind(self.watermarks.processed_lsn(), self.lifetime.clock.now())
     }
 
+    /// Notes a clean stop, once no thread applies changes.
+    pub(crate) fn note_clean_stop(&self) -> Result<(), StoreError> {
+        let recent = self.feed.lock().recent.last(NOTED_MAX);
+        let (processed, anchor) = (self.watermarks.processed_lsn(), self.watermarks.anchor());
+        self.source.bookmark.close(&self.changes.store, processed, anchor, recent)
+    }
+
     /// Knowledge of the source; `None`: no stream was ever followed.
     pub(crate) fn known_source(&self) -> Option<Known> {
         let note = self.source.bookmark.note()?;
@@ -105,7 +114,7 @@ impl ShapesServer {
             state.snapshot.as_ref().filter(|_| is_complete).map(|snapshot| snapshot.lsn)
         };
         let snapshots = self.catalog.registry.read().all().filter_map(of_shape).max();
-        let changes = self.watermarks.processed_lsn().max(self.watermarks.applied());
+        let changes = self.watermarks.seen();
         let shown_at_most = self.source.bookmark.shown_at_most();
         Some(Known {
             identity: note.identity,

@@ -142,7 +142,7 @@ impl Shapes {
                 tracing::error!("a thread of the shapes has panicked");
             }
         }
-        if let Err(error) = self.server.source.bookmark.close(&self.server.changes.store) {
+        if let Err(error) = self.server.note_clean_stop() {
             tracing::warn!(%error, "the clean stop of the shapes cannot be noted: after a failover of Postgres they would be dropped");
         }
         if self.server.source.publication_passing.swap(false, Ordering::Relaxed) {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use thalweg_base::{LogId, Lsn, Offset};
-use thalweg_journal::{AppendError, Class, Poisoned};
+use thalweg_journal::{AppendError, Class, Poisoned, WaitError};
 use thalweg_log::{Append, Chunk, CommitError, Lengths, Logs, Op, ReadError, ReadFrom, SweepCursor};
 use thalweg_shapes_model::name::Name;
 use thalweg_shapes_model::table::Table;
@@ -35,6 +35,9 @@ pub enum StoreError {
     Read(#[from] ReadError),
     #[error(transparent)]
     Poisoned(#[from] Poisoned),
+    /// Frames that were accepted are not durable.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
     #[error("{log} is damaged: {cause}")]
     Damaged { log: String, cause: String },
 }
@@ -161,6 +164,13 @@ impl Store {
         no_wait::assert_may_wait();
         self.logs.journal().kick();
         Ok(self.logs.journal().wait(end)?)
+    }
+
+    /// The same, but ends with an error when frames wait for space on the disk.
+    pub(crate) fn wait_unless_full(&self, end: Lsn) -> Result<(), StoreError> {
+        no_wait::assert_may_wait();
+        self.logs.journal().kick();
+        Ok(self.logs.journal().wait_unless_full(end)?)
     }
 
     /// All that there is, except for shapes and references.

@@ -13,6 +13,8 @@ pub(crate) struct Watermarks {
     applied: AtomicU64,
     /// The last transaction that this process has applied; the change log may have nothing of it.
     last_commit: AtomicU64,
+    /// The highest LSN of a snapshot whose rows were fetched for a subquery, or shown as a subset.
+    fetched: AtomicU64,
     /// The last transaction that the stream has brought.
     anchor: Mutex<Option<Anchor>>,
     /// Bodies before this place in the change log were published.
@@ -46,6 +48,17 @@ impl Watermarks {
         lsn.0 <= self.applied.load(Ordering::Relaxed).max(self.last_commit.load(Ordering::Relaxed))
     }
 
+    /// Rows of a snapshot that Postgres has on its disk wait to be shown, or were shown.
+    pub(crate) fn fetched(&self, lsn: PgLsn) {
+        self.fetched.fetch_max(lsn.0, Ordering::Relaxed);
+    }
+
+    /// The highest LSN of this history that a client may have seen, or will see, beyond the stored shapes.
+    pub(crate) fn seen(&self) -> PgLsn {
+        let fetched = PgLsn(self.fetched.load(Ordering::Relaxed));
+        self.processed_lsn().max(self.applied()).max(fetched)
+    }
+
     pub(crate) fn set_last_commit(&self, lsn: PgLsn) {
         self.last_commit.fetch_max(lsn.0, Ordering::Relaxed);
     }
@@ -63,6 +76,7 @@ impl Watermarks {
         self.processed.store(0, Ordering::Release);
         self.applied.store(0, Ordering::Relaxed);
         self.last_commit.store(0, Ordering::Relaxed);
+        self.fetched.store(0, Ordering::Relaxed);
         self.set_anchor(None);
     }
 

@@ -274,7 +274,7 @@ impl World {
             self.write();
             assert!(self.scheduler.now() < until, "our process does not stop");
         }
-        server.source.bookmark.close(&server.changes.store).expect("a clean stop is noted");
+        server.note_clean_stop().expect("a clean stop is noted");
         self.tally.stops += 1;
         self.end_process(false);
     }
@@ -778,7 +778,16 @@ impl World {
             },
             95 if self.one_in(2) => self.rest(),
             96..98 if self.fails => match self.upto(10) {
-                0..3 if self.is_set_back_noticed() => self.crash(),
+                0..3 if self.is_set_back_noticed() => {
+                    self.crash();
+                    // A stop may come before the stream has brought again what was shown, and a failover then.
+                    if self.one_in(6) {
+                        self.stop_and_start();
+                        if self.one_in(2) {
+                            self.promote();
+                        }
+                    }
+                }
                 3 if self.is_set_back_noticed() => self.stop_and_start(),
                 4 | 5 => self.restart_server(),
                 6 => self.copy(),

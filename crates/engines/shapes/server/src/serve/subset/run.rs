@@ -15,6 +15,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use thalweg_pg::PgLsn;
 use thalweg_shapes_core::encode::projection::Projection;
 use thalweg_shapes_core::request::params::Subset;
 use thalweg_shapes_model::columns::selected;
@@ -208,7 +209,8 @@ fn rows(
     });
     match (copied, wrong) {
         (_, Some(refusal)) => Err(refusal),
-        (Ok(_), None) => {
+        (Ok(snapshot), None) => {
+            server.watermarks.fetched(PgLsn(snapshot.lsn));
             push_end(&mut body);
             Ok(Done { body: server.changes.store.logs().hold(body.into()) })
         }
