@@ -322,17 +322,21 @@ impl Server {
         let mut files = Vec::new();
         collect(&self.spec.folder.join("data"), &mut files);
         files.sort();
-        for (_, path) in files.iter().rev() {
-            let Ok(mut bytes) = std::fs::read(path) else { continue };
-            let Some(end) = bytes.iter().rposition(|b| *b != 0) else { continue };
-            if end < 4096 {
-                continue;
-            }
-            let start = end.saturating_sub(256 << 10);
-            bytes[start..=end].fill(0);
-            println!("spoiled bytes {start}..={end} of {}", path.display());
-            if std::fs::write(path, bytes).is_ok() {
-                return;
+        // The newest of each kind: any one may hold only bytes that nothing needs any more.
+        for kind in ["seg", "obj"] {
+            let of_kind = files.iter().rev().filter(|(_, path)| path.extension().is_some_and(|found| found == kind));
+            for (_, path) in of_kind {
+                let Ok(mut bytes) = std::fs::read(path) else { continue };
+                let Some(end) = bytes.iter().rposition(|b| *b != 0) else { continue };
+                if end < 4096 {
+                    continue;
+                }
+                let start = end.saturating_sub(256 << 10);
+                bytes[start..=end].fill(0);
+                println!("spoiled bytes {start}..={end} of {}", path.display());
+                if std::fs::write(path, bytes).is_ok() {
+                    break;
+                }
             }
         }
     }
