@@ -16,13 +16,13 @@
 
 pub(crate) mod record;
 
-use crate::bucket::{Bucket, PutNew};
+use crate::bucket::{Bucket, Part, PutNew};
 use crate::error::BucketError;
 use crate::faults::Faults;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
-use record::{Record, What, key, number_of};
+use record::{HEAD_BYTES, Head, Record, What, key, number_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -136,26 +136,30 @@ impl State {
     fn launch(&mut self, term: Term, what: What, body: Bytes, answer: Option<Completer<Answer>>) -> u64 {
         let number = self.next;
         self.next += 1;
-        let record = Record { number, floor: self.floor.min(number), term, what, body };
+        let record = Record::new(number, self.floor.min(number), term, what, body);
         let bytes = record.encode();
         self.flights.insert(number, Flight { record, bytes, is_written: false, answer });
         number
     }
 
-    /// A record of the journal, in order of their numbers.
-    fn take(&mut self, record: &Record) {
-        self.stored.insert(record.number);
-        self.named_floor = self.named_floor.max(record.floor);
-        match record.what {
-            What::Fence => {
-                self.stored.remove(&record.number);
-            }
+    /// The flight of this number, if `term` began it.
+    fn flight(&mut self, number: u64, term: Term) -> Option<&mut Flight> {
+        self.flights.get_mut(&number).filter(|flight| flight.record.head.term == term)
+    }
+
+    /// An object of the journal, in order of their numbers.
+    fn take(&mut self, head: &Head) {
+        let Head { number, floor, term, what, len, sum } = *head;
+        self.named_floor = self.named_floor.max(floor);
+        match what {
+            What::Fence => {}
             What::Cut(from) => {
+                self.stored.insert(number);
                 self.batches.split_off(&from);
             }
             What::Batch(at) => {
-                let (len, sum) = (record.body.len() as u64, crc(&record.body));
-                self.batches.insert(at, Batch { number: record.number, term: record.term, len, sum });
+                self.stored.insert(number);
+                self.batches.insert(at, Batch { number, term, len, sum });
             }
         }
     }
@@ -203,69 +207,74 @@ impl Inner {
     }
 
     /// Writes the object of a flight, under its number or a later one.
-    async fn fly(self: Arc<Self>, mut number: u64) {
+    async fn fly(self: Arc<Self>, mut number: u64, term: Term) {
         loop {
-            let Some((term, bytes)) =
-                self.state.lock().flights.get(&number).map(|flight| (flight.record.term, flight.bytes.clone()))
-            else {
-                return;
-            };
+            let Some(bytes) = self.state.lock().flight(number, term).map(|flight| flight.bytes.clone()) else { return };
             match self.bucket.put_new_within(&self.key(number, term), bytes, self.options.answer_within).await {
-                Ok(PutNew::Written) => return self.written(number),
-                Ok(PutNew::Taken(found)) => match Record::decode(&found) {
+                Ok(PutNew::Written) => return self.written(number, term),
+                Ok(PutNew::Taken(found)) => match Head::decode(&found) {
                     Ok(other) if other.term.number > term.number => {
                         let fenced = Fenced { term: term.number, by: other.term.number };
                         self.state.lock().fenced = Some(fenced);
-                        return self.answer(number, Err(fenced.into()));
+                        return self.answer(number, term, Err(fenced.into()));
                     }
                     // A deposed owner's, that came late: void where it stands.
                     Ok(other) if other.term.number < term.number => {
                         let mut state = self.state.lock();
+                        if state.flight(number, term).is_none() {
+                            return;
+                        }
                         state.stored.insert(number);
                         let Some(flight) = state.flights.remove(&number) else { return };
-                        let Record { what, body, .. } = flight.record;
-                        number = state.launch(term, what, body, flight.answer);
+                        let Record { head, body } = flight.record;
+                        number = state.launch(term, head.what, body, flight.answer);
                     }
                     Ok(_) => {
-                        return self.answer(number, Err(failed("append", "an owner of the same term has written")));
+                        return self.answer(
+                            number,
+                            term,
+                            Err(failed("append", "an owner of the same term has written")),
+                        );
                     }
                     Err(why) => {
                         let cause = format!("the journal's object {} is damaged: {why}", self.key(number, term));
-                        return self.answer(number, Err(failed("append", cause)));
+                        return self.answer(number, term, Err(failed("append", cause)));
                     }
                 },
-                Err(error @ BucketError::Refused { .. }) => return self.answer(number, Err(failed("append", error))),
+                Err(error @ BucketError::Refused { .. }) => {
+                    return self.answer(number, term, Err(failed("append", error)));
+                }
                 Err(error) => {
                     // The journal appends again at once. A refusal came without a wait.
                     if matches!(error, BucketError::Denied { .. }) {
                         tokio::time::sleep(DENIED_PAUSE).await;
                     }
-                    return self.answer(number, Err(SinkError::Unknown { cause: error.to_string() }));
+                    return self.answer(number, term, Err(SinkError::Unknown { cause: error.to_string() }));
                 }
             }
         }
     }
 
-    fn answer(&self, number: u64, answer: Answer) {
-        let waiting = self.state.lock().flights.get_mut(&number).and_then(|flight| flight.answer.take());
+    fn answer(&self, number: u64, term: Term, answer: Answer) {
+        let waiting = self.state.lock().flight(number, term).and_then(|flight| flight.answer.take());
         if let Some(waiting) = waiting {
             waiting.complete(answer);
         }
     }
 
     /// An object was written: it is kept when every one of this opening with a lower number is, too.
-    fn written(self: &Arc<Self>, number: u64) {
+    fn written(self: &Arc<Self>, number: u64, term: Term) {
         let mut kept = Vec::new();
         let unneeded = {
             let mut state = self.state.lock();
-            let Some(flight) = state.flights.get_mut(&number) else { return };
+            let Some(flight) = state.flight(number, term) else { return };
             flight.is_written = true;
             let is_any_order = self.options.faults().acknowledged_before_lower();
             loop {
                 let next = state.flights.iter().find(|(_, flight)| flight.is_written || !is_any_order);
                 let Some((number, true)) = next.map(|(number, flight)| (*number, flight.is_written)) else { break };
                 let Some(flight) = state.flights.remove(&number) else { break };
-                state.take(&flight.record);
+                state.take(&flight.record.head);
                 kept.extend(flight.answer);
             }
             state.unneeded()
@@ -293,7 +302,7 @@ impl Inner {
     fn launch(self: &Arc<Self>, term: Term, what: What, body: &Bytes, answer: Completer<Answer>) {
         let number = {
             let mut state = self.state.lock();
-            let known = state.flights.iter_mut().find(|(_, flight)| flight.record.what == what);
+            let known = state.flights.iter_mut().find(|(_, flight)| flight.record.head.what == what);
             match known {
                 Some((_, flight)) if flight.record.body != *body => {
                     let refused = failed("append", "other bytes are on their way to the place");
@@ -308,16 +317,18 @@ impl Inner {
             }
         };
         let inner = Arc::clone(self);
-        self.bucket.start(inner.fly(number));
+        self.bucket.start(inner.fly(number, term));
     }
 
-    /// Reads a journal's object. `None`: it is missing.
-    async fn record(&self, listed: String) -> Result<Option<Record>, SinkError> {
+    /// Reads the head of a journal's object. `None`: it is missing.
+    async fn head(&self, listed: String) -> Result<Option<Head>, SinkError> {
         let key = format!("{}{listed}", self.folder);
-        let found = self.bucket.get(&key).await.map_err(|error| failed("reading", error))?;
-        let Some(found) = found else { return Ok(None) };
-        let record = Record::decode(&found.bytes);
-        record.map(Some).map_err(|why| failed("reading", format!("the journal's object {key} is damaged: {why}")))
+        let damaged = |why: String| failed("reading", format!("the journal's object {key} is damaged: {why}"));
+        match self.bucket.get_range(&key, 0..HEAD_BYTES as u64).await.map_err(|error| failed("reading", error))? {
+            Part::Missing => Ok(None),
+            Part::Bytes(bytes) => Head::decode(&bytes).map(Some).map_err(damaged),
+            Part::Outside(len) => Err(damaged(format!("it has {len} bytes"))),
+        }
     }
 
     async fn fence(self: Arc<Self>, term: Term) -> Result<(), SinkError> {
@@ -328,16 +339,16 @@ impl Inner {
                 return Err(Fenced { term: term.number, by }.into());
             }
             let (floor, number) = (journal.floor(), journal.first_free());
-            if journal.records.get(&number.wrapping_sub(1)).is_some_and(|last| is_fence(last, term)) {
+            let last = journal.heads.get(&number.wrapping_sub(1));
+            if last.is_some_and(|last| (last.what, last.term) == (What::Fence, term)) {
                 break;
             }
             if self.options.faults().cleaned_before_fence() {
-                let behind: Vec<u64> = journal.records.range(number..).map(|(number, _)| *number).collect();
-                behind.iter().for_each(|number| drop(journal.records.remove(number)));
-                let keys = behind.into_iter().map(|number| self.key(number, term)).collect();
+                let behind = journal.heads.split_off(&number).into_keys();
+                let keys = behind.map(|number| self.key(number, term)).collect();
                 self.bucket.delete(keys).await.map_err(|error| failed("fencing", error))?;
             }
-            let fence = Record { number, floor, term, what: What::Fence, body: Bytes::new() };
+            let fence = Record::new(number, floor, term, What::Fence, Bytes::new());
             let put = self.bucket.put_new(&self.key(number, term), fence.encode()).await;
             // The owner before may write and remove all the time: whether the fence stands where it must is seen by
             // looking once more.
@@ -345,11 +356,17 @@ impl Inner {
         }
         self.remove_old_fences(&journal).await;
         let mut state = self.state.lock();
+        let deposed = std::mem::take(&mut state.flights);
         *state = State { term: Some(term), next: journal.first_free(), floor: journal.floor(), ..State::default() };
-        journal.each_valid(|record| state.take(record));
+        journal.each_valid(|head| state.take(head));
         // What is void, and what was not removed in time.
-        let behind = journal.records.values().filter(|record| record.what != What::Fence);
-        state.stored.extend(behind.map(|record| record.number));
+        let others = journal.heads.values().filter(|head| head.what != What::Fence);
+        state.stored.extend(others.map(|head| head.number));
+        drop(state);
+        for flight in deposed.into_values() {
+            let fenced = Fenced { term: flight.record.head.term.number, by: term.number };
+            flight.answer.into_iter().for_each(|answer| answer.complete(Err(fenced.into())));
+        }
         Ok(())
     }
 
@@ -365,19 +382,19 @@ impl Inner {
                 let name = if is_by_term { listed.key.split('-').next_back().unwrap_or_default() } else { &listed.key };
                 let Some(number) = number_of(name) else { continue };
                 journal.modified_ms.insert(number, listed.modified_ms);
-                if is_by_term || !journal.records.contains_key(&number) {
+                if is_by_term || !journal.heads.contains_key(&number) {
                     unknown.push(listed.key);
                 }
             }
-            journal.records.retain(|number, _| journal.modified_ms.contains_key(number));
+            journal.heads.retain(|number, _| journal.modified_ms.contains_key(number));
             let count = unknown.len();
-            let reads = unknown.into_iter().map(|key| self.record(key));
+            let reads = unknown.into_iter().map(|key| self.head(key));
             let read: Vec<_> = stream::iter(reads).buffered(READS_AT_ONCE).collect().await;
             let mut found = 0;
-            for record in read {
-                if let Some(record) = record? {
+            for head in read {
+                if let Some(head) = head? {
                     found += 1;
-                    journal.records.insert(record.number, record);
+                    journal.heads.insert(head.number, head);
                 }
             }
             if found == count {
@@ -389,11 +406,11 @@ impl Inner {
     async fn remove_old_fences(&self, journal: &Found) {
         let floor = journal.floor();
         let stay = if self.options.faults().fence_trimmed() { 0 } else { FENCES_STAY_MS };
-        let old = journal.records.values().filter(|record| {
-            let modified = journal.modified_ms.get(&record.number).copied().unwrap_or(journal.newest_ms);
-            record.what == What::Fence && record.number < floor && journal.newest_ms - modified >= stay
+        let old = journal.heads.values().filter(|head| {
+            let modified = journal.modified_ms.get(&head.number).copied().unwrap_or(journal.newest_ms);
+            head.what == What::Fence && head.number < floor && journal.newest_ms - modified >= stay
         });
-        let keys: Vec<String> = old.map(|record| self.key(record.number, record.term)).collect();
+        let keys: Vec<String> = old.map(|head| self.key(head.number, head.term)).collect();
         if let Err(error) = self.bucket.delete(keys).await {
             tracing::debug!(%error, "old fences of a journal stay");
         }
@@ -421,21 +438,18 @@ impl Inner {
         let damaged = |cause: String| SinkError::Damaged { at, cause: format!("object {key}: {cause}") };
         let found = self.bucket.get(&key).await.map_err(|error| damaged(error.to_string()))?;
         let record = Record::decode(&found.ok_or(SinkError::Missing(at))?.bytes).map_err(damaged)?;
-        if (record.term, record.what, crc(&record.body)) != (batch.term, What::Batch(at), batch.sum) {
+        let head = record.head;
+        if (head.term, head.what, head.sum) != (batch.term, What::Batch(at), batch.sum) {
             return Err(damaged("it is another one than was written".to_owned()));
         }
         Ok(Piece::new(at, batch.term, record.body))
     }
 }
 
-fn is_fence(record: &Record, term: Term) -> bool {
-    record.what == What::Fence && record.term == term
-}
-
 /// The objects of a journal that a take-over has found.
 #[derive(Default)]
 struct Found {
-    records: BTreeMap<u64, Record>,
+    heads: BTreeMap<u64, Head>,
     modified_ms: BTreeMap<u64, i64>,
     newest_ms: i64,
 }
@@ -443,31 +457,31 @@ struct Found {
 impl Found {
     /// The term of a later owner than `term`, or of another one with the same number.
     fn later(&self, term: Term) -> Option<u64> {
-        let terms = self.records.values().map(|record| record.term);
+        let terms = self.heads.values().map(|head| head.term);
         terms.filter(|other| other.number >= term.number && *other != term).map(|other| other.number).max()
     }
 
     /// The highest floor. Deposed owners name none above the fence that stopped them: a number that they could not
     /// write holds their floor.
     fn floor(&self) -> u64 {
-        self.records.values().map(|record| record.floor).max().unwrap_or_default()
+        self.heads.values().map(|head| head.floor).max().unwrap_or_default()
     }
 
     fn first_free(&self) -> u64 {
         let mut free = self.floor();
-        while self.records.contains_key(&free) {
+        while self.heads.contains_key(&free) {
             free += 1;
         }
         free
     }
 
     /// Passes the objects of the journal on, in order: without void ones, and those behind the first free number.
-    fn each_valid(&self, mut f: impl FnMut(&Record)) {
+    fn each_valid(&self, mut f: impl FnMut(&Head)) {
         let mut term = 0;
-        for record in self.records.range(self.floor()..self.first_free()).map(|(_, record)| record) {
-            if record.term.number >= term {
-                term = record.term.number;
-                f(record);
+        for (_, head) in self.heads.range(self.floor()..self.first_free()) {
+            if head.term.number >= term {
+                term = head.term.number;
+                f(head);
             }
         }
     }

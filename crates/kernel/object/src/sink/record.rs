@@ -7,7 +7,7 @@ use thalweg_journal::Term;
 const MAGIC: [u8; 8] = *b"THWGJOUR";
 const FORMAT: u32 = 1;
 /// Magic, format, kind, sequence number, floor, term, salt, position, length, two checksums.
-const HEAD_BYTES: usize = 72;
+pub(crate) const HEAD_BYTES: usize = 72;
 
 /// What an object of a journal says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +20,9 @@ pub(crate) enum What {
     Cut(Lsn),
 }
 
-/// One object of a journal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
+/// The head of one object of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
     /// The number in the object's key.
     pub(crate) number: u64,
     /// No object with a lower number is needed, but for fences.
@@ -30,14 +30,29 @@ pub(crate) struct Record {
     /// The opening that wrote it.
     pub(crate) term: Term,
     pub(crate) what: What,
+    /// The length of the body in bytes.
+    pub(crate) len: u64,
+    /// The checksum of the body.
+    pub(crate) sum: u32,
+}
+
+/// One object of a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) head: Head,
     /// The bytes of a batch.
     pub(crate) body: Bytes,
 }
 
 impl Record {
+    pub(crate) fn new(number: u64, floor: u64, term: Term, what: What, body: Bytes) -> Self {
+        Self { head: Head { number, floor, term, what, len: body.len() as u64, sum: crc(&body) }, body }
+    }
+
     pub(crate) fn encode(&self) -> Bytes {
+        let Head { number, floor, term, what, len, sum } = self.head;
         let mut out = Vec::with_capacity(HEAD_BYTES + self.body.len());
-        let (kind, position) = match self.what {
+        let (kind, position) = match what {
             What::Batch(at) => (1, at),
             What::Fence => (2, Lsn::ZERO),
             What::Cut(from) => (3, from),
@@ -45,13 +60,13 @@ impl Record {
         out.extend_from_slice(&MAGIC);
         out.put_u32(FORMAT);
         out.put_u32(kind);
-        out.put_u64(self.number);
-        out.put_u64(self.floor);
-        out.put_u64(self.term.number);
-        out.put_u64(self.term.salt);
+        out.put_u64(number);
+        out.put_u64(floor);
+        out.put_u64(term.number);
+        out.put_u64(term.salt);
         out.put_u64(position.0);
-        out.put_u64(self.body.len() as u64);
-        out.put_u32(crc(&self.body));
+        out.put_u64(len);
+        out.put_u32(sum);
         let sum = crc(&out);
         out.put_u32(sum);
         out.extend_from_slice(&self.body);
@@ -60,11 +75,20 @@ impl Record {
 
     /// The record of an object's bytes, or what is wrong with them.
     pub(crate) fn decode(stored: &Bytes) -> Result<Self, String> {
-        let wrong = |what: &str| Err(what.to_owned());
-        if stored.len() < HEAD_BYTES {
-            return wrong("it is shorter than its head");
+        let head = Head::decode(stored)?;
+        let body = stored.slice(HEAD_BYTES..);
+        if head.len != body.len() as u64 || head.sum != crc(&body) {
+            return Err("its body is another one than its head says".to_owned());
         }
-        let (head, body) = (&stored[..HEAD_BYTES], stored.slice(HEAD_BYTES..));
+        Ok(Self { head, body })
+    }
+}
+
+impl Head {
+    /// The head at the beginning of an object's bytes, or what is wrong with it.
+    pub(crate) fn decode(stored: &[u8]) -> Result<Self, String> {
+        let wrong = |what: &str| Err(what.to_owned());
+        let Some(head) = stored.get(..HEAD_BYTES) else { return wrong("it is shorter than its head") };
         let Some(fields) = head.strip_prefix(&MAGIC) else { return wrong("it does not start with its magic") };
         let mut fields = Decoder::new(fields);
         let mut read = || -> Result<_, thalweg_base::DecodeError> {
@@ -72,7 +96,7 @@ impl Record {
             let numbers = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
             Ok((format, kind, numbers, fields.u32()?, fields.u32()?))
         };
-        let Ok((format, kind, numbers, body_sum, head_sum)) = read() else { return wrong("it is cut in its head") };
+        let Ok((format, kind, numbers, sum, head_sum)) = read() else { return wrong("it is cut in its head") };
         if format > FORMAT {
             return Err(format!("it has format {format}, and this program reads formats up to {FORMAT}"));
         }
@@ -83,18 +107,17 @@ impl Record {
             3 => What::Cut(Lsn(position)),
             _ => return wrong("its kind is unknown"),
         };
-        if crc(&head[..HEAD_BYTES - 4]) != head_sum || crc(&body) != body_sum {
+        if crc(&head[..HEAD_BYTES - 4]) != head_sum {
             return wrong("its checksum differs");
         }
         let is_sound = format == FORMAT
-            && len == body.len() as u64
             && floor <= number
-            && body.is_empty() != matches!(what, What::Batch(_))
+            && (len > 0) == matches!(what, What::Batch(_))
             && (what != What::Fence || position == 0);
         if !is_sound {
             return wrong("its head contradicts itself");
         }
-        Ok(Self { number, floor, term: Term { number: term, salt }, what, body })
+        Ok(Self { number, floor, term: Term { number: term, salt }, what, len, sum })
     }
 }
 
@@ -133,7 +156,7 @@ mod tests {
 
     fn sample() -> Record {
         let term = Term { number: 7, salt: 0x0102_0304_0506_0708 };
-        Record { number: 9, floor: 4, term, what: What::Batch(Lsn(300)), body: Bytes::from_static(b"batch") }
+        Record::new(9, 4, term, What::Batch(Lsn(300)), Bytes::from_static(b"batch"))
     }
 
     #[test]
@@ -178,7 +201,8 @@ mod tests {
         fn records_round_trip(number: u64, floor: u64, term: u64, salt: u64, at: u64, kind in 0..3, body: Vec<u8>) {
             let what = [What::Batch(Lsn(at)), What::Fence, What::Cut(Lsn(at))][kind as usize];
             let body = if kind == 0 { [&body[..], b"x"].concat().into() } else { Bytes::new() };
-            let record = Record { number, floor: floor.min(number), term: Term { number: term, salt }, what, body };
+            let record = Record::new(number, floor.min(number), Term { number: term, salt }, what, body);
+            prop_assert_eq!(Head::decode(&record.encode()[..HEAD_BYTES]), Ok(record.head));
             prop_assert_eq!(Record::decode(&record.encode()), Ok(record));
         }
 
