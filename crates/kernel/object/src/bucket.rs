@@ -184,6 +184,9 @@ impl Bucket {
             loop {
                 match bucket.send(Kind::List, async { question.next().await.transpose() }).await {
                     Ok(_) => return Ok(()),
+                    Err(error) if matches!(error, Error::NotFound { .. }) || status(&error) == Some(404) => {
+                        return Err(BucketError::NoBucket { bucket: bucket.0.name.clone() });
+                    }
                     Err(error) => pace.again(error).await?,
                 }
                 question = bucket.0.store.list(Some(&bucket.0.prefix));
@@ -359,12 +362,12 @@ impl Bucket {
         loop {
             match self.put(key, &bytes, PutMode::Create).await {
                 Ok(_) => return Ok(PutNew::Written),
-                Err(error @ (Error::AlreadyExists { .. } | Error::Precondition { .. })) => {
+                Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
                     match self.get(key).await? {
                         Some(found) if found.bytes == bytes => return Ok(PutNew::Written),
                         Some(found) => return Ok(PutNew::Taken(found.bytes)),
                         // Two writers met, or the object was removed meanwhile.
-                        None => pace.again(unsettled(error)).await?,
+                        None => pace.again(unsettled()).await?,
                     }
                 }
                 Err(error) => pace.again(error).await?,
@@ -396,7 +399,7 @@ impl Bucket {
                 Some(found) if found.bytes == bytes => return Ok(PutOver::Written(found.version)),
                 // Two writers met, and none of them was let through.
                 found if found.as_ref().map(|found| &found.version) == before.as_ref() => {
-                    pace.again(unsettled(error)).await?;
+                    pace.again(unsettled()).await?;
                 }
                 found => return Ok(PutOver::Changed(found)),
             }
@@ -492,9 +495,26 @@ fn is_answer(error: &Error) -> bool {
     matches!(error, Error::NotFound { .. } | Error::AlreadyExists { .. } | Error::Precondition { .. })
 }
 
+/// The status of a store's refusal. The client gives it in the text only, except for those that it has a kind for.
+fn status(error: &Error) -> Option<u16> {
+    let Error::Generic { source, .. } = error else { return None };
+    source.to_string().split_once("status code: ")?.1.get(..3)?.parse().ok()
+}
+
+/// Whether the same request may be answered otherwise later.
+fn is_transient(error: &Error) -> bool {
+    match error {
+        // Among 4xx: a request that took too long, a conflict with another writer, too many requests.
+        Error::Generic { .. } => {
+            !matches!(status(error), Some(400..500)) || matches!(status(error), Some(408 | 409 | 429))
+        }
+        error => matches!(error, Error::JoinError { .. }),
+    }
+}
+
 /// A condition was refused, and nothing is there that would explain it: to be tried again.
-fn unsettled(error: Error) -> Error {
-    Error::Generic { store: "bucket", source: Box::new(error) }
+fn unsettled() -> Error {
+    Error::Generic { store: "bucket", source: "a condition was refused that holds: other writers were there".into() }
 }
 
 /// The attempts of one request.
@@ -510,8 +530,7 @@ struct Pace<'a> {
 impl Pace<'_> {
     /// Waits before the next attempt, unless this was the last one.
     async fn again(&mut self, error: Error) -> Result<(), BucketError> {
-        let is_transient = matches!(error, Error::Generic { .. } | Error::JoinError { .. });
-        if !is_transient || self.began.elapsed() + self.pause > self.deadline {
+        if !is_transient(&error) || self.began.elapsed() + self.pause > self.deadline {
             return Err(self.failed(&error));
         }
         // Any time up to the pause, so that clients that failed together do not come back together.
@@ -529,7 +548,8 @@ impl Pace<'_> {
             Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
                 BucketError::Denied { bucket, operation, key, cause }
             }
-            Error::Generic { .. } | Error::JoinError { .. } => {
+            error if matches!(status(error), Some(401 | 403)) => BucketError::Denied { bucket, operation, key, cause },
+            error if is_transient(error) => {
                 BucketError::NoAnswer { bucket, operation, key, waited: self.began.elapsed(), cause }
             }
             _ => BucketError::Refused { bucket, operation, key, cause },

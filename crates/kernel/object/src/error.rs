@@ -14,6 +14,9 @@ pub enum BucketError {
         "the bucket {bucket} does not permit {operation} of {key:?}: {cause}; check the credentials and what they may do"
     )]
     Denied { bucket: String, operation: &'static str, key: String, cause: String },
+    /// The store knows no bucket of this name.
+    #[error("the bucket {bucket} does not exist: make it, or check its name, its region and the endpoint")]
+    NoBucket { bucket: String },
     /// The store does not offer the request, or cannot read it. Nothing was changed.
     #[error("the bucket {bucket} refused {operation} of {key:?}: {cause}")]
     Refused { bucket: String, operation: &'static str, key: String, cause: String },

@@ -252,6 +252,26 @@ fn large_objects_go_in_parts_and_one_that_is_given_up_leaves_nothing() {
 }
 
 #[test]
+fn a_bucket_that_does_not_exist_and_keys_that_are_refused_are_told_apart() {
+    for location in locations().iter().filter(|location| location.starts_with("s3:")) {
+        let ask = |location: String| {
+            let bucket = Bucket::open(&location.parse().unwrap(), BucketOptions::default()).unwrap();
+            let began = std::time::Instant::now();
+            let error = bucket.check().unwrap_err();
+            assert!(began.elapsed() < Duration::from_secs(5), "it is not tried again: {error}");
+            error
+        };
+        let missing = ask(location.replacen("s3://", "s3://no-such-", 1));
+        assert!(matches!(missing, BucketError::NoBucket { .. }), "{missing}");
+        // moto believes every key.
+        if std::env::var("THALWEG_TEST_CHECKS_KEYS").is_ok() {
+            let denied = ask(location.replace("secret_access_key=", "secret_access_key=not-"));
+            assert!(matches!(denied, BucketError::Denied { .. }), "{denied}");
+        }
+    }
+}
+
+#[test]
 fn a_bucket_that_is_away_is_an_error_within_the_deadline() {
     // Nobody listens there.
     let location = "s3://data/x?endpoint=http://127.0.0.1:9&access_key_id=a&secret_access_key=b&region=us-east-1";
