@@ -190,6 +190,11 @@ impl SimulatedBucket {
         Self(Arc::new(Mutex::new(state)))
     }
 
+    /// From now on `lost` of 100 requests are lost.
+    pub fn lose(&self, lost: u64) {
+        self.0.lock().lost = lost;
+    }
+
     /// The number of requests on their way, those of dead senders included.
     #[must_use]
     pub fn on_their_way(&self) -> usize {

@@ -9,7 +9,7 @@ use thalweg_base::{Lsn, ObjectId};
 use thalweg_journal::{Bounds, Class, Fenced, Journal, Kept, Options, Sequencer, Sink, SinkBatch, SinkError, Term};
 use thalweg_manifest::{Manifest, ManifestError};
 use thalweg_object::{
-    Bucket, BucketError, BucketOptions, Kind, ObjectManifest, ObjectSink, ObjectStorage, SinkOptions,
+    Bucket, BucketError, BucketOptions, Kind, ObjectManifest, ObjectSink, ObjectStorage, SimulatedBucket, SinkOptions,
 };
 use thalweg_sim::SimDisk;
 use thalweg_storage::{CacheOptions, CachedStorage, Storage, StorageError, StoreId};
@@ -285,4 +285,21 @@ fn a_bucket_that_is_away_is_an_error_within_the_deadline() {
     assert!(matches!(sink.fence(term(1)).wait(), Err(SinkError::Failed { .. })));
     let manifest = ObjectManifest::new(bucket, "u", 1);
     assert!(matches!(manifest.acquire(0), Err(ManifestError::Io { .. })));
+}
+
+#[test]
+fn a_bucket_that_is_away_is_no_damage_of_a_journal() {
+    let simulated = SimulatedBucket::new(1, 0, 0, 0);
+    let bucket = Bucket::simulated(&simulated, BucketOptions::default(), 1);
+    let sink = ObjectSink::new(bucket.clone(), "unit", SinkOptions::default());
+    let term = Term { number: 1, salt: 7 };
+    sink.fence(term).wait().unwrap();
+    let appended = sink.append(SinkBatch { at: Lsn(0), term, bytes: Bytes::from_static(b"batch") });
+    while bucket.turn() {}
+    assert_eq!(appended.take().ok(), Some(Ok(Kept::Durable)));
+    simulated.lose(100);
+    let away = sink.read(Lsn(0)..Lsn(5)).wait();
+    assert!(matches!(away, Err(SinkError::Failed { .. })), "it may be whole: {away:?}");
+    simulated.lose(0);
+    assert_eq!(sink.read(Lsn(0)..Lsn(5)).wait().unwrap().len(), 1);
 }

@@ -436,7 +436,8 @@ impl Inner {
     async fn piece(&self, at: Lsn, batch: Batch) -> Result<Piece, SinkError> {
         let key = self.key(batch.number, batch.term);
         let damaged = |cause: String| SinkError::Damaged { at, cause: format!("object {key}: {cause}") };
-        let found = self.bucket.get(&key).await.map_err(|error| damaged(error.to_string()))?;
+        // A bucket that does not answer says nothing of the bytes.
+        let found = self.bucket.get(&key).await.map_err(|error| failed("reading", error))?;
         let record = Record::decode(&found.ok_or(SinkError::Missing(at))?.bytes).map_err(damaged)?;
         let head = record.head;
         if (head.term, head.what, head.sum) != (batch.term, What::Batch(at), batch.sum) {
