@@ -70,11 +70,20 @@ impl FileStorage {
         let handles = Handles::new(open_files_max);
         Ok(Self { shared: Arc::new(Shared { disk, dir: dir.to_owned(), objects: Mutex::new(objects), handles }) })
     }
+
+    /// Whether the object exists. Waits for nothing.
+    pub(crate) fn is_there(&self, object: ObjectId) -> bool {
+        self.shared.exists(object)
+    }
 }
 
 /// The object that a file name stands for.
 fn parse(name: &str, suffix: &str) -> Option<ObjectId> {
-    let digits = name.strip_suffix(suffix)?;
+    parse_id(name.strip_suffix(suffix)?)
+}
+
+/// A number of 16 lower-case hexadecimal digits.
+pub(crate) fn parse_id(digits: &str) -> Option<ObjectId> {
     let canonical = digits.len() == 16 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if canonical { u64::from_str_radix(digits, 16).ok().map(ObjectId) } else { None }
 }

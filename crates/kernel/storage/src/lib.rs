@@ -1,7 +1,8 @@
 //! Immutable objects with a name, written once, read by ranges.
 //!
 //! [`FileStorage`] keeps one file per object; [`MemoryStorage`] keeps none; [`CachedStorage`] stands before a storage
-//! that is far away, and keeps a bounded local copy of the blocks that were read from it. All give the same answers:
+//! that is far away, and keeps a bounded local copy of the blocks that were read from it; [`TieredStorage`] keeps files,
+//! copies them to a storage that is far away, and gives the files up. All give the same answers:
 //! `tests/storage/contract.rs` asks them the same questions.
 
 mod cache;
@@ -12,12 +13,14 @@ mod handles;
 mod memory;
 #[cfg(feature = "testing")]
 mod slow;
+mod tiered;
 
 pub use cache::{CacheError, CacheOptions, CacheStats, CachedStorage, StoreId, fuzz_cache_index};
 pub use file::FileStorage;
 pub use memory::MemoryStorage;
 #[cfg(feature = "testing")]
 pub use slow::SlowStorage;
+pub use tiered::{Folders, Remote, TierStats, TieredStorage};
 
 use bytes::Bytes;
 use std::ops::Range;
@@ -74,6 +77,12 @@ pub trait Storage: Send + Sync + 'static {
     /// Like [`Storage::len`], asked of the device: the length of the file that has the object's name now.
     fn len_device(&self, object: ObjectId) -> Result<u64, StorageError> {
         self.len(object)
+    }
+
+    /// Whether reading the object costs requests to a storage that is far away.
+    fn is_cold(&self, object: ObjectId) -> bool {
+        let _ = object;
+        false
     }
 
     /// Removes an object; its space returns when its last reader is done. Removing a missing object is not an error.
