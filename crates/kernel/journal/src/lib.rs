@@ -24,7 +24,7 @@ pub use sequencer::pool::WriterPool;
 pub use sequencer::take_over::TakeOverError;
 pub use sink::file::{
     Discarded, FileJournal, FileSink, Held, HeldSegments, Inspected, Inspection, JournalDamage, OpenError, Opened,
-    Report, SegmentFile, fuzz_segment, verify,
+    Report, SegmentFile, Tail, TailFiles, fuzz_segment, verify,
 };
 pub use sink::{Fenced, Kept, Piece, Sink, SinkBatch, SinkError, Term};
 #[cfg(feature = "testing")]

@@ -197,7 +197,10 @@ impl TieredStorage {
         for object in unsynced {
             state.unsynced.remove(&object);
             // Whether the mark survives loss of power will never be known: it is put once more, with the next copy.
-            if synced.is_err() && self.shared.has_local(object) && let Some(len) = state.copied.remove(&object) {
+            if synced.is_err()
+                && self.shared.has_local(object)
+                && let Some(len) = state.copied.remove(&object)
+            {
                 let _ = self.shared.marks.remove(Mark { object, len });
             }
         }
@@ -258,7 +261,8 @@ impl TieredStorage {
     /// How the objects are spread over the tiers now.
     pub fn stats(&self) -> Result<TierStats, StorageError> {
         let local = self.shared.local.list()?;
-        let mut stats = TierStats { cold_reads: self.shared.cold_reads.load(Ordering::Relaxed), ..TierStats::default() };
+        let mut stats =
+            TierStats { cold_reads: self.shared.cold_reads.load(Ordering::Relaxed), ..TierStats::default() };
         for object in &local {
             let known = { self.shared.state.lock().lengths.get(object).copied() };
             let len = match known {

@@ -10,8 +10,8 @@ use thalweg_disk::{Disk, RealDisk};
 use thalweg_sim::SimDisk;
 use thalweg_storage::contract::QUESTIONS;
 use thalweg_storage::{
-    CacheOptions, CachedStorage, FileStorage, Folders, MemoryStorage, ObjectWriter, Remote, SlowStorage, Storage, StorageError,
-    StoreId, TieredStorage,
+    CacheOptions, CachedStorage, FileStorage, Folders, MemoryStorage, ObjectWriter, Remote, SlowStorage, Storage,
+    StorageError, StoreId, TieredStorage,
 };
 
 const FAR_AWAY: &str = "a cache before what is far away";

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use thalweg_base::ObjectId;
 use thalweg_sim::{Rand64, SimDisk};
-use thalweg_storage::{Folders, MemoryStorage, ObjectWriter, Remote, SlowStorage, Storage, StorageError, TieredStorage};
+use thalweg_storage::{
+    Folders, MemoryStorage, ObjectWriter, Remote, SlowStorage, Storage, StorageError, TieredStorage,
+};
 
 const FOLDERS: Folders<'_> = Folders { objects: "objects", marks: "copies" };
 

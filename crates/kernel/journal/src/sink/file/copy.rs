@@ -41,6 +41,11 @@ impl HeldSegments {
         self.files.iter().map(|(file, _)| file)
     }
 
+    /// The segments of the copy.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &(SegmentFile, Arc<Segment>)> {
+        self.files.iter()
+    }
+
     /// At most `len` bytes of a file from `at` on; less at its end. Waits for the device.
     pub fn read(&self, path: &str, at: u64, len: usize) -> io::Result<Bytes> {
         let found = self.files.iter().find(|(file, _)| file.path == path);

@@ -15,6 +15,7 @@ mod prepare;
 mod recovery;
 mod scan;
 mod segments;
+mod tail;
 mod verify;
 
 pub use copy::{HeldSegments, SegmentFile};
@@ -22,6 +23,7 @@ pub use hold::Held;
 pub use inspect::{Inspected, Inspection, JournalDamage};
 pub use recovery::{Discarded, OpenError, Opened};
 pub use scan::fuzz_segment;
+pub use tail::{Tail, TailFiles};
 pub use verify::{Report, verify};
 
 pub(crate) use scan::Body;
