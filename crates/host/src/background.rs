@@ -16,6 +16,14 @@ pub fn now() -> Millis {
     Millis(thalweg_http::clock::unix_ms())
 }
 
+/// Asks this process to stop, as a person would.
+pub(crate) fn stop_this_process() {
+    let sent = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM);
+    if let Err(error) = sent {
+        tracing::error!(%error, "this process could not be asked to stop");
+    }
+}
+
 /// The threads; stopping waits for the current step of each.
 pub struct Background {
     stop: Arc<Stop>,

@@ -12,7 +12,7 @@ mod values;
 
 pub use show::{Source, described, example, without_password};
 
-pub use values::{AuthMode, Listen, LogFormat, Names, Switch, WebhookTargets};
+pub use values::{AuthMode, Listen, LogFormat, Names, Store, Switch, WebhookTargets};
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
@@ -124,6 +124,16 @@ settings! {
             "How long one SSE connection lives before the client is asked to reconnect";
         ready_file: PathBuf = "", "THALWEG_READY_FILE", "PATH",
             "Write the address to this file once requests are served; removed on a graceful stop";
+    }
+    "Bucket" {
+        store: Store = "", "THALWEG_STORE", "s3://BUCKET/PREFIX",
+            "Copy the data to this bucket as it settles, and keep only part of it on this disk; also gs:// and az://";
+        cache_bytes: Size = "16GiB", "THALWEG_CACHE_BYTES", "SIZE",
+            "How much of the data in --store stays on this disk: half for the newest objects, half for what is read of the others";
+        offload_every: Span = "10s", "THALWEG_OFFLOAD_EVERY", "TIME",
+            "How often what is new is copied to --store: a machine that is lost takes at most about this, and settle_after, with it";
+        store_beacon: Span = "10s", "THALWEG_STORE_BEACON", "TIME",
+            "How often a server shows in --store that it lives; a start on an empty folder waits for three times as long";
     }
     "Security" {
         auth: AuthMode = "auto", "THALWEG_AUTH", "auto|on|off",

@@ -9,6 +9,7 @@
 //! Only the owner may read any of it: folders are made with mode 0700, files with 0600.
 
 use anyhow::{Context, bail};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File};
@@ -22,6 +23,11 @@ use thalweg_log::Loss;
 
 /// The format of data folders that this program writes; it reads this one and older ones.
 pub const FORMAT: u32 = 5;
+
+/// Files of a data folder that concern this folder only.
+const OWN: [&str; 7] = ["FORMAT", "LOCK", "RUN", "LINEAGE", "STORE", "FILLING", "reserve"];
+/// How much the files beside the kernel's may take together: they are read at once, so that they fit to each other.
+const BESIDE_BYTES_MAX: u64 = 64 << 20;
 
 /// How long a server waits for a folder: the process that it replaces may just have been killed.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -162,6 +168,53 @@ impl Folder {
         write(path, "FORMAT", &format!("{format}\n"))
     }
 
+    /// No server has run on the folder before this one.
+    pub(crate) fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// The store with which the folder was used last.
+    pub fn store(&self) -> Option<String> {
+        fs::read_to_string(self.path.join("STORE")).ok().map(|text| text.trim().to_owned())
+    }
+
+    /// Notes that the folder's objects may be in this store only, from now on.
+    pub(crate) fn note_store(&self, name: &str) -> anyhow::Result<()> {
+        match self.store().as_deref() == Some(name) {
+            true => Ok(()),
+            false => self.write("STORE", &format!("{name}\n")),
+        }
+    }
+
+    /// A filling of the folder from a bucket has begun, and not ended.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.path.join("FILLING").exists()
+    }
+
+    /// Notes that what is in the folder is not whole.
+    pub(crate) fn begin_filling(&self) -> anyhow::Result<()> {
+        self.write("FILLING", "from a bucket\n")
+    }
+
+    /// Notes that the folder is whole. It is a history of its own: other objects than those of the folder from which it
+    /// was filled may get the same ids.
+    pub(crate) fn end_filling(&self, loss: Loss) -> anyhow::Result<()> {
+        let run = if loss == Loss::Nothing { "stopped\n" } else { "restored\n" };
+        self.write("RUN", run)?;
+        self.write("LINEAGE", &format!("{:016x}{:016x}\n", random()?, random()?))?;
+        fs::remove_file(self.path.join("FILLING"))?;
+        File::open(&self.path)?.sync_all()?;
+        Ok(())
+    }
+
+    /// Puts a file beside the data: see [`beside`].
+    pub(crate) fn put_beside(&self, name: &str, content: &[u8]) -> anyhow::Result<()> {
+        if !is_beside(name) {
+            bail!("{name:?} is no name of a file beside the data");
+        }
+        write_bytes(&self.path, name, content)
+    }
+
     /// Empty in a folder that no server of this version has opened yet.
     pub fn lineage(&self) -> String {
         fs::read_to_string(self.path.join("LINEAGE")).map(|text| text.trim().to_owned()).unwrap_or_default()
@@ -205,15 +258,19 @@ impl Drop for Folder {
         if !self.is_new || self.served.load(Ordering::Relaxed) {
             return;
         }
-        for (folder, ending) in [("journal", "seg"), ("objects", "tmp"), ("manifest", "")] {
+        for (folder, ending) in
+            [("journal", "seg"), ("objects", "tmp"), ("manifest", ""), ("copies", ""), ("cache", "")]
+        {
             let Ok(files) = fs::read_dir(self.path.join(folder)) else { continue };
             for file in files.flatten().filter(|file| ends(&file.path(), ending)) {
                 let _ = fs::remove_file(file.path());
             }
             let _ = fs::remove_dir(self.path.join(folder));
         }
-        for name in
-            ["RUN", "FORMAT", "LINEAGE", "reserve"].into_iter().chain(self.held.lock().drain(..)).chain(["LOCK"])
+        for name in ["RUN", "FORMAT", "LINEAGE", "STORE", "FILLING", "reserve"]
+            .into_iter()
+            .chain(self.held.lock().drain(..))
+            .chain(["LOCK"])
         {
             let _ = fs::remove_file(self.path.join(name));
         }
@@ -221,6 +278,37 @@ impl Drop for Folder {
             let _ = fs::remove_dir(folder);
         }
     }
+}
+
+/// Whether a file of this name in a data folder belongs to its data, beside the kernel's files: keys, for example.
+#[must_use]
+pub fn is_beside(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+    !name.is_empty()
+        && name.len() <= 255
+        && name.bytes().all(plain)
+        && !name.starts_with('.')
+        && !name.ends_with(".tmp")
+        && !OWN.contains(&name)
+}
+
+/// The files that belong to a folder's data, beside the kernel's: their names and contents.
+pub fn beside(folder: &Path) -> anyhow::Result<Vec<(String, Bytes)>> {
+    let (mut found, mut total) = (Vec::new(), 0);
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if !entry.file_type()?.is_file() || !is_beside(&name) {
+            continue;
+        }
+        total += entry.metadata()?.len();
+        if total > BESIDE_BYTES_MAX {
+            bail!("the files beside the data take more than {} MiB, with {name}", BESIDE_BYTES_MAX >> 20);
+        }
+        found.push((name, fs::read(entry.path())?.into()));
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// The locks of a data folder: of its file `LOCK`, and of the folder itself, in case that file is removed.
@@ -293,10 +381,14 @@ pub fn make(path: &Path) -> std::io::Result<Vec<PathBuf>> {
 
 /// Replaces a small file, durably and as a whole.
 fn write(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
+    write_bytes(folder, name, text.as_bytes())
+}
+
+fn write_bytes(folder: &Path, name: &str, content: &[u8]) -> anyhow::Result<()> {
     let unfinished = folder.join(format!("{name}.tmp"));
     let done = (|| {
         let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-        file.write_all(text.as_bytes())?;
+        file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&unfinished, folder.join(name))?;
         File::open(folder)?.sync_all()

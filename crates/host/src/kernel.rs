@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::folder::Folder;
+use crate::mirror::{self, Mirroring, Prepared};
 use anyhow::Context;
 use parking_lot::Mutex;
 use std::path::Path;
@@ -19,10 +20,14 @@ const DERIVED_CHUNK_BYTES: u64 = 256 << 10;
 /// How many journals are written at the same moment; more take turns.
 const WRITERS_MAX: usize = 16;
 
-/// Opens the unit of the data folder itself, or makes it, and recovers.
-pub fn open<A: Attachment>(folder: &Folder, config: &Config) -> anyhow::Result<FileUnit<A>> {
+/// Opens the unit of the data folder itself, or makes it, and recovers; with its mirror, if the settings name a store.
+pub fn open<A: Attachment + Sync>(
+    folder: &Folder,
+    config: &Config,
+) -> anyhow::Result<(FileUnit<A>, Option<Mirroring>)> {
+    let prepared = mirror::prepare(folder, config)?;
     let mut logs_options = logs_options(config);
-    let loss = folder.loss();
+    let loss = prepared.as_ref().and_then(|prepared| prepared.loss).unwrap_or_else(|| folder.loss());
     match loss {
         Loss::Nothing => {}
         Loss::Buffered => tracing::info!("the machine crashed: buffered streams get a new incarnation"),
@@ -40,8 +45,23 @@ pub fn open<A: Attachment>(folder: &Folder, config: &Config) -> anyhow::Result<F
             folder.path().join(MANIFEST).display()
         );
     }
-    open_unit(folder.path(), journal_options(config)?, logs_options, loss)
-        .context("`thalweg check` reads all of the data folder and lists damage")
+    let path = folder.path();
+    let journal = journal_options(config)?;
+    let opened = match &prepared {
+        None => open_unit(path, None, journal, logs_options, loss),
+        Some(prepared) => open_unit(path, Some(prepared), journal, logs_options, loss).or_else(|error| {
+            // Marks that were lost make an object seem to be missing.
+            match prepared.find_copies() {
+                Ok(found) if found > 0 => open_unit(path, Some(prepared), journal, logs_options, loss),
+                _ => Err(error),
+            }
+        }),
+    };
+    let unit = opened.context("`thalweg check` reads all of the data folder and lists damage")?;
+    let begin =
+        |prepared: Prepared| prepared.begin(folder, config, Arc::clone(&unit.logs) as _, Arc::clone(&unit.journal));
+    let mirroring = prepared.map(begin).transpose()?;
+    Ok((unit, mirroring))
 }
 
 /// Opens a derived unit beside that of the streams. Its logs are always durable: an engine that shows content before it
@@ -52,18 +72,25 @@ pub fn open_derived<A: Attachment>(path: &Path, config: &Config) -> anyhow::Resu
     journal.window_bytes = journal.window_bytes.min(DERIVED_WINDOW_BYTES);
     let mut logs = logs_options(config);
     (logs.durability, logs.chunk_bytes) = (Durability::Durable, DERIVED_CHUNK_BYTES);
-    open_unit(path, journal, logs, Loss::Nothing)
+    open_unit(path, None, journal, logs, Loss::Nothing)
         .with_context(|| format!("{} holds only derived data: it can be removed", path.display()))
 }
 
 fn open_unit<A: Attachment>(
     path: &Path,
+    tiers: Option<&Prepared>,
     journal: Options,
     logs: LogsOptions,
     loss: Loss,
 ) -> anyhow::Result<FileUnit<A>> {
     let disk = Arc::new(RealDisk::open(path).context("cannot open the data folder")?);
-    let unit = FileUnit::open(disk, journal, logs, loss)?;
+    let unit = match tiers {
+        None => FileUnit::open(disk, journal, logs, loss)?,
+        Some(tiers) => {
+            let storage = Arc::clone(&tiers.storage);
+            FileUnit::open_over(disk, storage, tiers.above, journal, logs, loss)?
+        }
+    };
     let Opened { end, segments, .. } = unit.journal.opened();
     tracing::info!(folder = %path.display(), logs = unit.logs.len(), segments, %end, "opened the data folder");
     unit.journal.start_writer_on(&writers().context("cannot start the journals' writers")?);

@@ -18,6 +18,7 @@ mod keep;
 pub mod kernel;
 pub mod listed;
 pub mod metrics;
+mod mirror;
 pub mod reload;
 pub mod reserve;
 mod response;
@@ -28,6 +29,7 @@ mod unit;
 
 pub use engine::{Boot, Engine, Engines};
 pub use keep::{Jobs, Keeping, keep};
+pub use mirror::{MirrorStats, Mirroring};
 pub use response::plain;
 pub use route::{Guard, Needs, Paths, Route, Routes};
 pub use unit::{Unit, UnitLogs};

@@ -4,11 +4,11 @@ use crate::background;
 use crate::metrics::{Families, Kind, ratio};
 use anyhow::Context as _;
 use std::sync::Arc;
-use thalweg_base::Millis;
+use thalweg_base::{Millis, ObjectId};
 use thalweg_disk::Disk;
 use thalweg_journal::{FileJournal, Journal};
 use thalweg_log::{
-    Attachment, Damage, DamageStats, FileUnit, Logs, LogsStats, NextRound, Scrub, Unchecked, UpkeepError, When,
+    Attachment, Damage, DamageStats, FileUnit, HeldCut, Logs, LogsStats, NextRound, Scrub, Unchecked, UpkeepError, When,
 };
 
 /// One kernel unit of the process.
@@ -43,6 +43,10 @@ pub trait UnitLogs: Send + Sync {
     fn next_reclaim(&self, now: Millis) -> Option<u64>;
     fn deaths(&self) -> u64;
     fn close(&self) -> Result<(), UpkeepError>;
+    fn hold_sealed(&self) -> HeldCut;
+    fn opening_objects(&self) -> Vec<ObjectId>;
+    fn new_object(&self) -> ObjectId;
+    fn epoch(&self) -> u64;
     fn scrub(&self, scrub: &mut Scrub) -> Result<Option<u64>, Unchecked>;
     fn scrub_bytes(&self) -> u64;
     fn refresh_damage(&self, now: Millis);
@@ -102,6 +106,22 @@ impl<A: Attachment + Sync> UnitLogs for Logs<A> {
 
     fn close(&self) -> Result<(), UpkeepError> {
         self.close()
+    }
+
+    fn hold_sealed(&self) -> HeldCut {
+        self.hold_sealed()
+    }
+
+    fn opening_objects(&self) -> Vec<ObjectId> {
+        self.opening_objects()
+    }
+
+    fn new_object(&self) -> ObjectId {
+        self.new_object()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.epoch()
     }
 
     fn scrub(&self, scrub: &mut Scrub) -> Result<Option<u64>, Unchecked> {

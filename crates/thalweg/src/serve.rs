@@ -106,7 +106,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     backups.stop();
     background.stop();
     rounds.stop();
-    engines.close()?;
+    streams.close(&engines)?;
     folder.note_stopped()?;
     tracing::info!("stopped");
     Ok(())

@@ -42,6 +42,7 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     check_database("query-database-url", &config.query_database_url)?;
     check_journal(config)?;
     check_serving(config)?;
+    check_store(config)?;
     if config.serves_shapes() {
         check_access_to_shapes(config)?;
         check_replication(config)?;
@@ -74,6 +75,26 @@ fn check_journal(config: &Config) -> anyhow::Result<()> {
     }
     if config.merge_fan_in < 2 {
         bail!("--merge-fan-in {} must be at least 2", config.merge_fan_in);
+    }
+    Ok(())
+}
+
+/// A cache smaller than this would give up blocks before they are read twice.
+const CACHE_BYTES_MIN: u64 = 8 << 20;
+
+fn check_store(config: &Config) -> anyhow::Result<()> {
+    let Some(location) = &config.store.0 else { return Ok(()) };
+    if !location.outlives_the_process() {
+        bail!("--store {location} ends with the process, and data that is copied there would be lost: name a bucket");
+    }
+    if config.cache_bytes.0 < CACHE_BYTES_MIN {
+        bail!("--cache-bytes {} is under the least size of 8MiB", config.cache_bytes);
+    }
+    if config.offload_every.0.is_zero() || config.store_beacon.0.is_zero() {
+        bail!("--offload-every and --store-beacon must be longer than 0");
+    }
+    if config.store_beacon.0 > std::time::Duration::from_secs(3600) {
+        bail!("--store-beacon {} must be one hour at most", config.store_beacon);
     }
     Ok(())
 }

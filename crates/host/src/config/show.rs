@@ -1,6 +1,6 @@
 //! Settings as text: the example file, and the values in force with their sources.
 
-use super::values::{AuthMode, Listen, LogFormat, Names, Switch, WebhookTargets};
+use super::values::{AuthMode, Listen, LogFormat, Names, Store, Switch, WebhookTargets};
 use super::{Config, Layers, Setting, Settings};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ macro_rules! quoted { ($($type:ty),+) => { $(impl Written for $type {
 })+ } }
 
 plain!(usize, u32, u64);
-quoted!(String, Names, Listen, Span, Size, Durability, AuthMode, Switch, LogFormat, WebhookTargets);
+quoted!(String, Names, Store, Listen, Span, Size, Durability, AuthMode, Switch, LogFormat, WebhookTargets);
 
 impl Written for PathBuf {
     fn written(&self) -> String {

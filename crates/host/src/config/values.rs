@@ -5,6 +5,7 @@
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
+use thalweg_object::{Location, LocationError};
 
 /// An address to listen on: `127.0.0.1:4437`, `[::1]:4437` or `localhost:4437`; port 0 takes any free one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,28 @@ impl FromStr for Listen {
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// The location of a bucket; none in an empty text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Store(pub Option<Location>);
+
+impl FromStr for Store {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "" => Ok(Self(None)),
+            text => text.parse().map(|location| Self(Some(location))).map_err(|error: LocationError| error.to_string()),
+        }
+    }
+}
+
+/// Without secrets.
+impl fmt::Display for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |location| f.write_str(&location.described()))
     }
 }
 

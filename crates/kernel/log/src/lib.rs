@@ -45,7 +45,7 @@ mod wakeup;
 
 pub use attachment::Attachment;
 pub use check::{CheckError, Checked, check, find_damage};
-pub use cut::{Cut, HeldCut, read_cut};
+pub use cut::{Cut, HeldCut, objects_of_root, read_cut};
 pub use damage::{DAMAGES_MAX, Damage, DamageStats, DamagedLog, Place};
 pub use directory::DirectoryError;
 pub use error::{CommitError, OpenError, ReadError, UnitError};

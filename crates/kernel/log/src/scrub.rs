@@ -1,7 +1,7 @@
 //! The scrub: reads all that a unit has stored, a step at a time, and notes damage.
 //!
 //! One pass reads the manifest, then every object that its root named when the pass began and that still exists, then
-//! the journal up to the position that was synced. Lists of objects are in memory, so a damaged list object is written
+//! the journal up to the position that was synced. Cold objects are passed over: reading them costs requests. Lists of objects are in memory, so a damaged list object is written
 //! once more. The next pass of reclaiming counts each object that was read from its index, so that the ledger of live
 //! bytes is compared with the indexes once a pass. The scrub reads past the caches of readers, and holds no lock while
 //! it waits for the device. A step reads about a megabyte; the caller paces the steps.
@@ -45,6 +45,16 @@ enum ToRead {
     List(Page),
     Run(ObjectMeta),
     Directory(ObjectId),
+}
+
+impl ToRead {
+    fn object(&self) -> ObjectId {
+        match self {
+            Self::List(page) => page.id,
+            Self::Run(meta) => meta.id,
+            Self::Directory(id) => *id,
+        }
+    }
 }
 
 enum Walk {
@@ -93,6 +103,11 @@ impl<A: Attachment> Logs<A> {
             return step.map(|read| Some(read.unwrap_or(0)));
         }
         if let Some(next) = objects.pop_front() {
+            if self.sealed.storage.is_cold(next.object()) {
+                // What is known of the local file says nothing of the copy, which the remote storage looks after.
+                self.damage.forget_doubted(|place| place.object() == Some(next.object()));
+                return Ok(Some(0));
+            }
             if let ToRead::List(page) = &next {
                 return self.scrub_list(page).map(Some);
             }

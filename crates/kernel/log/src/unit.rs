@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thalweg_disk::Disk;
 use thalweg_journal::{FileJournal, OpenError as JournalError, Options};
 use thalweg_manifest::FileManifest;
-use thalweg_storage::FileStorage;
+use thalweg_storage::{FileStorage, Storage};
 
 /// The kernel unit of an engine, with its parts. Every user of a part shares it, so no part depends on the life of
 /// another.
@@ -29,11 +29,24 @@ impl<A: Attachment> FileUnit<A> {
     /// Opens the unit that is on the disk, or makes it, and recovers. The caller starts the journal's writer.
     pub fn open(disk: Arc<dyn Disk>, journal: Options, logs: LogsOptions, loss: Loss) -> Result<Self, UnitError> {
         let storage = FileStorage::open(Arc::clone(&disk), OBJECTS).map_err(UnitError::Objects)?;
+        Self::open_over(disk, Arc::new(storage), 0, journal, logs, loss)
+    }
+
+    /// Like [`FileUnit::open`], with objects in another storage than files of the folder. The owner's epoch is above
+    /// `above`.
+    pub fn open_over(
+        disk: Arc<dyn Disk>,
+        storage: Arc<dyn Storage>,
+        above: u64,
+        journal: Options,
+        logs: LogsOptions,
+        loss: Loss,
+    ) -> Result<Self, UnitError> {
         let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST, journal.salt).map_err(UnitError::Manifest)?;
         // Journals from before owners had epochs, and those of openings that ended early, may have larger terms than
         // the root.
         let newest_term = FileJournal::newest_term(disk.as_ref()).map_err(UnitError::Journal)?;
-        let opening = Logs::begin_above(newest_term, logs, Arc::new(storage), Arc::new(manifest), loss);
+        let opening = Logs::begin_above(newest_term.max(above), logs, storage, Arc::new(manifest), loss);
         let mut opening = opening.map_err(UnitError::Logs)?;
         let bounds = opening.bounds();
         let journal = Options { term: opening.epoch(), ..journal };

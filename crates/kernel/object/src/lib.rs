@@ -2,7 +2,8 @@
 //! Azure.
 //!
 //! [`Bucket`] sends requests: with retries, a deadline, and a count of each. [`ObjectStorage`] keeps one object of the
-//! bucket per immutable object, [`ObjectManifest`] one per root, [`ObjectSink`] one per batch of a journal. The bucket's
+//! bucket per immutable object, [`ObjectManifest`] one per root, [`ObjectSink`] one per batch of a journal; a unit with
+//! these has the bucket for its authority. [`Mirror`] keeps the state of a unit whose authority is a data folder. The bucket's
 //! conditional writes are the only authority: who writes a key first has it, and no clock decides anything.
 //! `docs/format/bucket.md` has the keys and their bytes.
 //!
@@ -15,6 +16,7 @@ mod error;
 mod faults;
 mod location;
 mod manifest;
+mod mirror;
 mod profile;
 #[cfg(feature = "testing")]
 mod simulated;
@@ -28,6 +30,9 @@ pub use error::{BucketError, LocationError};
 pub use faults::Faults;
 pub use location::Location;
 pub use manifest::ObjectManifest;
+#[doc(hidden)]
+pub use mirror::fuzz_mirror;
+pub use mirror::{Beacon, Mirror, MirrorError, Mirrored, MirroredTail, Seen};
 #[cfg(feature = "testing")]
 pub use simulated::SimulatedBucket;
 #[doc(hidden)]

@@ -89,6 +89,22 @@ impl fmt::Debug for Location {
 }
 
 impl Location {
+    /// The location with its settings, as it was written, but for the values of secret ones.
+    #[must_use]
+    pub fn described(&self) -> String {
+        const SECRET: [&str; 4] = ["secret", "token", "password", "key"];
+        let is_secret = |key: &str| SECRET.iter().any(|word| key.to_ascii_lowercase().contains(word));
+        let value = |key: &str, value: &str| if is_secret(key) { "***".to_owned() } else { value.to_owned() };
+        let settings: Vec<String> = self.settings.iter().map(|(key, of)| format!("{key}={}", value(key, of))).collect();
+        if settings.is_empty() { self.to_string() } else { format!("{self}?{}", settings.join("&")) }
+    }
+
+    /// Whether what is put there is still there when the process has ended.
+    #[must_use]
+    pub fn outlives_the_process(&self) -> bool {
+        self.scheme != Scheme::Memory
+    }
+
     pub(crate) fn prefix(&self) -> Path {
         Path::from(self.prefix.as_str())
     }
@@ -150,6 +166,7 @@ mod tests {
         let location: Location = text.parse().unwrap();
         assert_eq!(location.to_string(), "s3://data/some/prefix");
         assert_eq!(format!("{location:?}"), "s3://data/some/prefix");
+        assert_eq!(location.described(), "s3://data/some/prefix?endpoint=http://127.0.0.1:7070&secret_access_key=***");
         assert_eq!(location.settings.len(), 2);
         for text in ["s3://data", "gs://data/a", "az://box/a/b", "memory:", "memory://x/y"] {
             assert!(text.parse::<Location>().is_ok(), "{text}");

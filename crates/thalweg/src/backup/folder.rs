@@ -3,7 +3,7 @@
 use super::{Listed, Listing, Place, ROOT, Source, object_path, place};
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,25 +17,10 @@ use thalweg_storage::FileStorage;
 
 /// How much of a file one read gives.
 pub(super) const READ_BYTES: usize = 1 << 20;
-/// How much the files beside the kernel's may take together: they are read at once, so that they fit to each other.
-const EXTRAS_BYTES_MAX: u64 = 64 << 20;
-
 /// The folder's own files that belong to a cut, whole.
 pub(super) fn extras(folder: &Path) -> anyhow::Result<Vec<(String, Bytes)>> {
-    let (mut found, mut total) = (Vec::new(), 0);
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let Ok(name) = entry.file_name().into_string() else { continue };
-        if !entry.file_type()?.is_file() || place(&name) != Some(Place::Extra) {
-            continue;
-        }
-        total += entry.metadata()?.len();
-        if total > EXTRAS_BYTES_MAX {
-            bail!("the files beside the data take more than {} MiB, with {name}", EXTRAS_BYTES_MAX >> 20);
-        }
-        found.push((name, fs::read(entry.path())?.into()));
-    }
-    found.sort();
+    let mut found = thalweg_host::folder::beside(folder)?;
+    found.retain(|(name, _)| place(name) == Some(Place::Extra));
     Ok(found)
 }
 

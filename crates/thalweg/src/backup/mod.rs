@@ -74,9 +74,6 @@ enum Place {
     Extra,
 }
 
-/// Files of a data folder that concern this folder only.
-const OWN: [&str; 5] = ["FORMAT", "LOCK", "RUN", "LINEAGE", "reserve"];
-
 /// `None`: no path of a cut.
 fn place(path: &str) -> Option<Place> {
     let numbered = |rest: &str, suffix: &str, radix| {
@@ -90,15 +87,8 @@ fn place(path: &str) -> Option<Place> {
         Some(("journal", rest)) => numbered(rest, ".seg", 10).map(|_| Place::Segment),
         Some(_) => None,
         None => {
-            let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
-            let good = !path.is_empty()
-                && path.len() <= 255
-                && path.bytes().all(plain)
-                && !path.starts_with('.')
-                && !path.ends_with(".tmp")
-                && path != description::NAME
-                && !OWN.contains(&path);
-            good.then_some(Place::Extra)
+            let is_extra = path != description::NAME && thalweg_host::folder::is_beside(path);
+            is_extra.then_some(Place::Extra)
         }
     }
 }
@@ -137,6 +127,8 @@ mod tests {
             "RUN",
             "LOCK",
             "LINEAGE",
+            "STORE",
+            "FILLING",
             "reserve",
             "BACKUP",
             "x.tmp",

@@ -10,10 +10,10 @@ use thalweg_host::config::Config;
 use thalweg_host::folder::Folder;
 use thalweg_host::kernel;
 use thalweg_host::metrics::{Kind, Page};
-use thalweg_host::{Boot, Engine, Guard, Paths, Route, Unit};
+use thalweg_host::{Boot, Engine, Engines, Guard, Mirroring, Paths, Route, Unit};
 use thalweg_http::{Context, Gate, Reply, Request, Service};
 use thalweg_journal::Journal;
-use thalweg_log::FileUnit;
+use thalweg_log::{FileUnit, When};
 use thalweg_streams::{Retention, StreamState, Streams, StreamsConfig};
 
 /// The path under which streams live.
@@ -28,6 +28,8 @@ type CountOthers = Box<dyn Fn() -> u64 + Send + Sync>;
 pub(crate) struct ServedStreams {
     pub(crate) kernel: FileUnit<StreamState>,
     pub(crate) streams: Arc<Streams>,
+    /// The mirror of the data folder in a bucket, if there is one.
+    pub(crate) mirroring: Option<Mirroring>,
     others: OnceLock<CountOthers>,
     streams_max: u64,
     reserve_bytes: u64,
@@ -35,7 +37,7 @@ pub(crate) struct ServedStreams {
 
 pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<ServedStreams> {
     let Boot { config, folder, auth, gate, .. } = boot;
-    let kernel = kernel::open(folder, config)?;
+    let (kernel, mirroring) = kernel::open(folder, config)?;
     boot.share_chunks_of(&kernel);
     folder.note_running(config.durability)?;
     let private = auth.is_some_and(|auth| auth.is_everywhere());
@@ -43,7 +45,7 @@ pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<ServedStreams> {
     let (path, durability) = (folder.path().to_owned(), config.durability);
     open_gate(&kernel, gate, &streams, move || Folder::note_failed(&path, durability));
     let (streams_max, reserve_bytes) = (config.max_streams, config.reserve_bytes.0);
-    Ok(ServedStreams { kernel, streams, others: OnceLock::new(), streams_max, reserve_bytes })
+    Ok(ServedStreams { kernel, streams, mirroring, others: OnceLock::new(), streams_max, reserve_bytes })
 }
 
 impl ServedStreams {
@@ -51,6 +53,18 @@ impl ServedStreams {
     pub(crate) fn leave_out(&self, count: impl Fn() -> u64 + Send + Sync + 'static) {
         let first = self.others.set(Box::new(count)).is_ok();
         assert!(first, "one engine keeps logs beside the streams");
+    }
+}
+
+impl ServedStreams {
+    /// Closes all units of `engines`, of which this one is the first; the bucket gets what it lacks of it.
+    pub(crate) fn close(&self, engines: &Engines) -> anyhow::Result<()> {
+        let Some(mirroring) = &self.mirroring else { return engines.close() };
+        mirroring.stop(|| {
+            // What is settled need not be copied with the journal's end.
+            while self.kernel.logs.settle(background::now(), When::Now)? {}
+            engines.close()
+        })
     }
 }
 
@@ -74,6 +88,7 @@ impl Engine for ServedStreams {
     }
 
     fn health(&self) -> Result<(), String> {
+        self.mirroring.as_ref().map_or(Ok(()), Mirroring::health)?;
         match self.kernel.logs.is_low_on_space() {
             true => Err("the disk is full: appends are refused, reads and deletes work".to_owned()),
             false => Ok(()),
@@ -100,6 +115,9 @@ impl Engine for ServedStreams {
             ("read_bytes_total", Counter, "Bytes of content read.", f(s.read_bytes)),
             ("waiters", Gauge, "Long-polls and SSE connections waiting for data.", f(s.long_poll_waiters + s.sse_waiters)),
         ]);
+        if let Some(mirroring) = &self.mirroring {
+            mirroring.stats().add_to(page);
+        }
     }
 
     /// Lets streams expire.

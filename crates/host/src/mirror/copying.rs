@@ -1,0 +1,282 @@
+//! One turn of copying: everything that the folder's root names and the bucket lacks, then the mirror's root.
+//!
+//! A turn holds one root of the unit, so that nothing which it names is removed meanwhile, and takes the end of the
+//! journal from that root's floor on. It commits only when the bucket has all of it. What the root before named and this
+//! one does not is removed after the commit.
+
+use super::stats::Counters;
+use crate::unit::UnitLogs;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use thalweg_base::{Lsn, ObjectId};
+use thalweg_journal::{FileJournal, Journal, Tail};
+use thalweg_log::HeldCut;
+use thalweg_object::{Mirror, MirrorError, Mirrored, MirroredTail};
+use thalweg_storage::{Storage, StorageError, TieredStorage};
+use thiserror::Error;
+
+/// How often to take a root again whose journal was trimmed before it was held.
+const HOLD_TRIES: usize = 100;
+/// How much the files beside the data may take in the mirror's root.
+const FILES_BYTES_MAX: usize = 1 << 20;
+
+/// Why a turn failed.
+#[derive(Debug, Error)]
+pub(super) enum TurnError {
+    #[error(transparent)]
+    Mirror(#[from] MirrorError),
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error("the journal's end cannot be read: {0}")]
+    Journal(#[from] io::Error),
+    /// The mirror belongs to another folder.
+    #[error("the bucket holds the data of another folder (lineage {found})")]
+    Foreign { found: String },
+    /// The folder was set back to an older state than the bucket has.
+    #[error(
+        "the bucket has this folder's journal up to {mirrored}, and the folder ends at {found}: it is an older copy. Name an \
+         empty folder as --data to serve what the bucket has"
+    )]
+    Older { mirrored: Lsn, found: Lsn },
+    /// Settling has trimmed the journal every time before its end was held.
+    #[error(
+        "the journal's end could not be held: settling went on each time, or frames of an old format are not settled yet"
+    )]
+    Trimmed,
+    #[error("files beside the data: {0}")]
+    Files(String),
+    /// The caller has asked for the end.
+    #[error("it was stopped before everything was copied")]
+    Stopped,
+}
+
+impl TurnError {
+    /// Another server, or another folder, has the mirror: this one must not go on.
+    pub(super) fn is_deposed(&self) -> bool {
+        match self {
+            Self::Mirror(error) => error.is_deposed(),
+            Self::Foreign { .. } | Self::Older { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+/// The files beside the data.
+pub(super) type ReadFiles = Box<dyn Fn() -> anyhow::Result<Vec<(String, Bytes)>> + Send + Sync>;
+
+/// What copying needs of the served folder.
+pub(super) struct Parts {
+    pub(super) lineage: String,
+    pub(super) logs: Arc<dyn UnitLogs>,
+    pub(super) journal: Arc<FileJournal>,
+    pub(super) tiers: TieredStorage,
+    pub(super) mirror: Arc<Mirror>,
+    pub(super) files: ReadFiles,
+    /// Local files beyond so many bytes are given up.
+    pub(super) local_bytes: u64,
+    /// Objects that are copied at the same time.
+    pub(super) copies_at_once: usize,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// Copies a folder.
+pub(super) struct Copying {
+    parts: Parts,
+    /// The lineage that the mirror has before it is attached: that of the folder from which this one was filled.
+    expected: Option<String>,
+    /// The state that this process has committed last.
+    last: Option<Mirrored>,
+    /// Objects that no root of the bucket names were searched for and removed.
+    is_swept: bool,
+}
+
+impl Copying {
+    pub(super) fn new(parts: Parts) -> Self {
+        Self { parts, expected: None, last: None, is_swept: false }
+    }
+
+    /// The mirror is still that of another folder, from which this one was filled.
+    pub(super) fn expect(&mut self, lineage: Option<&str>) {
+        self.expected = lineage.map(str::to_owned);
+    }
+
+    /// Acquires the mirror, if it is this folder's.
+    pub(super) fn attach(&mut self) -> Result<(), TurnError> {
+        let found = self.parts.mirror.read()?.and_then(|(_, mirrored)| mirrored);
+        self.check(found.as_ref())?;
+        let before = self.parts.mirror.acquire(self.parts.logs.epoch().saturating_sub(1))?;
+        // Another one may have been there first.
+        self.check(before.as_ref())?;
+        let lineage = &self.parts.lineage;
+        let before = before.unwrap_or_else(|| Mirrored::nothing_of(lineage));
+        let state = Mirrored { lineage: lineage.clone(), is_closed: false, ..before };
+        self.parts.mirror.commit(&state)?;
+        self.expected = None;
+        // The first turn copies and commits, whatever was there.
+        self.last = Some(Mirrored { root: Bytes::new(), ..state });
+        Ok(())
+    }
+
+    fn check(&self, found: Option<&Mirrored>) -> Result<(), TurnError> {
+        let Some(found) = found else { return Ok(()) };
+        if found.lineage != self.parts.lineage && Some(&found.lineage) != self.expected.as_ref() {
+            return Err(TurnError::Foreign { found: found.lineage.clone() });
+        }
+        let end = self.parts.journal.durable();
+        match found.tail {
+            Some(tail) if tail.end > end => Err(TurnError::Older { mirrored: tail.end, found: end }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether another owner has acquired the mirror.
+    #[cfg(test)]
+    pub(super) fn is_deposed(&self) -> Result<bool, MirrorError> {
+        self.parts.mirror.is_deposed()
+    }
+
+    /// Copies what the bucket lacks, and commits. `is_closed`: the unit was closed. Ends early when `is_stopped`.
+    pub(super) fn turn(&mut self, is_closed: bool, is_stopped: &(dyn Fn() -> bool + Sync)) -> Result<(), TurnError> {
+        let copied = self.copy(is_closed, is_stopped);
+        // Also while the bucket is away: what it has already may make room.
+        let evicted = self.evict();
+        self.parts.counters.tiers(self.parts.tiers.stats()?);
+        copied.and(evicted)
+    }
+
+    fn copy(&mut self, is_closed: bool, is_stopped: &(dyn Fn() -> bool + Sync)) -> Result<(), TurnError> {
+        if !self.parts.mirror.is_acquired() || self.last.is_none() {
+            self.attach()?;
+        }
+        let files = self.files()?;
+        // Before the root is held: it does not name them.
+        let unneeded = self.parts.tiers.unneeded();
+        let (held, tail) = self.hold()?;
+        let Some(last) = self.last.clone() else { return Ok(()) };
+        let is_known = last.root == held.cut.root && last.tail.is_some_and(|known| known.end == tail.end());
+        if is_known && last.files == files && last.is_closed == is_closed && unneeded.is_empty() {
+            self.parts.counters.is_whole();
+            return Ok(());
+        }
+        self.copy_objects(&held, is_stopped)?;
+        self.parts.tiers.sync_marks()?;
+        let tail = self.copy_tail(&tail)?;
+        let lineage = self.parts.lineage.clone();
+        let state = Mirrored { lineage, is_closed, root: held.cut.root.clone(), tail: Some(tail), files };
+        self.parts.mirror.commit(&state)?;
+        if let Some(before) = last.tail.filter(|before| before.object != tail.object) {
+            self.parts.mirror.objects().remove(before.object)?;
+        }
+        self.last = Some(state);
+        self.parts.tiers.remove_copies(&unneeded)?;
+        if !self.is_swept {
+            self.sweep(&held, tail.object)?;
+            self.is_swept = true;
+        }
+        self.parts.counters.is_whole();
+        Ok(())
+    }
+
+    fn files(&self) -> Result<Vec<(String, Bytes)>, TurnError> {
+        let files = (self.parts.files)().map_err(|error| TurnError::Files(format!("{error:#}")))?;
+        let bytes: usize = files.iter().map(|(_, content)| content.len()).sum();
+        if bytes > FILES_BYTES_MAX {
+            return Err(TurnError::Files(format!("they have {bytes} bytes, and {FILES_BYTES_MAX} can be copied")));
+        }
+        Ok(files)
+    }
+
+    /// A root, and the end of the journal that it needs.
+    fn hold(&self) -> Result<(HeldCut, Tail), TurnError> {
+        for _ in 0..HOLD_TRIES {
+            let held = self.parts.logs.hold_sealed();
+            if let Some(tail) = self.parts.journal.hold_tail(held.cut.journal.floor)? {
+                // Held after the root, so the journal is durable as far as the root says.
+                assert!(tail.end() >= held.cut.journal.known_durable, "the journal's end is behind the root's claim");
+                return Ok((held, tail));
+            }
+        }
+        Err(TurnError::Trimmed)
+    }
+
+    fn copy_objects(&self, held: &HeldCut, is_stopped: &(dyn Fn() -> bool + Sync)) -> Result<(), TurnError> {
+        let tiers = &self.parts.tiers;
+        let mut todo: Vec<ObjectId> = held.cut.objects.iter().map(|(object, _)| *object).collect();
+        todo.retain(|object| !tiers.is_copied(*object));
+        todo.sort_unstable();
+        let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
+        let work = || {
+            while let Some(object) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let copied = match is_stopped() {
+                    true => Err(TurnError::Stopped),
+                    false => tiers.copy(*object).map_err(TurnError::from),
+                };
+                match copied {
+                    Ok(bytes) => self.parts.counters.copied(bytes),
+                    Err(error) => {
+                        next.store(todo.len(), Ordering::Relaxed);
+                        failed.lock().get_or_insert(error);
+                        return;
+                    }
+                }
+            }
+        };
+        match todo.len().min(self.parts.copies_at_once) {
+            0 | 1 => work(),
+            threads => std::thread::scope(|scope| {
+                for _ in 0..threads {
+                    scope.spawn(work);
+                }
+            }),
+        }
+        failed.into_inner().map_or(Ok(()), Err)
+    }
+
+    fn copy_tail(&self, tail: &Tail) -> Result<MirroredTail, TurnError> {
+        let object = self.parts.logs.new_object();
+        let mut writer = self.parts.mirror.objects().create(object)?;
+        tail.read(&mut |piece| writer.write(piece).map_err(TurnError::from))?;
+        let bytes = writer.finish()?;
+        self.parts.counters.copied(bytes);
+        Ok(MirroredTail { object, bytes, end: tail.end() })
+    }
+
+    /// Removes what earlier owners have left in the bucket.
+    fn sweep(&self, held: &HeldCut, tail: ObjectId) -> Result<(), TurnError> {
+        let named = held.cut.objects.iter().map(|(object, _)| *object);
+        let mut needed: Vec<ObjectId> =
+            named.chain(self.parts.tiers.copied()).chain(self.parts.tiers.unneeded()).chain([tail]).collect();
+        needed.sort_unstable();
+        let swept = self.parts.mirror.sweep(&needed, self.parts.logs.new_object())?;
+        if swept > 0 {
+            tracing::info!(
+                objects = swept,
+                "objects of earlier servers that nothing names were removed from the bucket"
+            );
+        }
+        Ok(())
+    }
+
+    /// Gives up local files of copied objects: the oldest, until the rest fits. Those that every opening reads stay, so
+    /// that a start needs no bucket.
+    fn evict(&self) -> Result<(), TurnError> {
+        let tiers = &self.parts.tiers;
+        let bound = if self.parts.logs.is_low_on_space() { 0 } else { self.parts.local_bytes };
+        let mut held = tiers.stats()?.local_bytes;
+        if held <= bound {
+            return Ok(());
+        }
+        let stay: HashSet<ObjectId> = self.parts.logs.opening_objects().into_iter().collect();
+        for (object, _) in tiers.evictable()?.into_iter().filter(|(object, _)| !stay.contains(object)) {
+            if held <= bound {
+                break;
+            }
+            held -= tiers.evict(object)?.min(held);
+        }
+        Ok(())
+    }
+}
