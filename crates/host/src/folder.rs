@@ -186,6 +186,15 @@ impl Folder {
         }
     }
 
+    /// Notes that the folder needs no store any longer.
+    pub(crate) fn forget_store(&self) -> anyhow::Result<()> {
+        if self.path.join("STORE").exists() {
+            fs::remove_file(self.path.join("STORE"))?;
+            File::open(&self.path)?.sync_all()?;
+        }
+        Ok(())
+    }
+
     /// A filling of the folder from a bucket has begun, and not ended.
     pub(crate) fn is_filling(&self) -> bool {
         self.path.join("FILLING").exists()

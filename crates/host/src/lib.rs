@@ -18,7 +18,7 @@ mod keep;
 pub mod kernel;
 pub mod listed;
 pub mod metrics;
-mod mirror;
+pub mod mirror;
 pub mod reload;
 pub mod reserve;
 mod response;
@@ -29,7 +29,7 @@ mod unit;
 
 pub use engine::{Boot, Engine, Engines};
 pub use keep::{Jobs, Keeping, keep};
-pub use mirror::{MirrorStats, Mirroring};
+pub use mirror::Mirroring;
 pub use response::plain;
 pub use route::{Guard, Needs, Paths, Route, Routes};
 pub use unit::{Unit, UnitLogs};

@@ -1,6 +1,6 @@
 //! The command line: its commands, their help, and the program's version text.
 
-use crate::{backup, check, token};
+use crate::{backup, check, store, token};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
@@ -122,6 +122,8 @@ pub(crate) enum Command {
     /// Of a stopped server, by its data folder; a running one reads its data itself. Exit code 0: everything is as it
     /// was written; 1: not, or the folder is in use.
     Check(check::CheckArgs),
+    /// Show what a bucket holds of a data folder, check it, and bring it back.
+    Store(store::StoreArgs),
     /// Copy a running server's data, or a stopped one's, into a folder of backups.
     ///
     /// The copy is consistent: it ends at one moment, and has everything acknowledged before the command began. Data

@@ -15,6 +15,7 @@ mod logs;
 mod manual;
 mod serve;
 mod shutdown;
+mod store;
 #[cfg(test)]
 mod tests;
 mod token;
@@ -54,7 +55,7 @@ fn failed(error: &anyhow::Error) -> ExitCode {
 }
 
 fn run(command: Command, matches: &ArgMatches) -> anyhow::Result<()> {
-    if matches!(command, Command::Check(_) | Command::Backup(_) | Command::Restore { .. }) {
+    if matches!(command, Command::Check(_) | Command::Store(_) | Command::Backup(_) | Command::Restore { .. }) {
         logs::start("warn", LogFormat::Text, Audience::Operator)?;
     }
     match command {
@@ -72,6 +73,7 @@ fn run(command: Command, matches: &ArgMatches) -> anyhow::Result<()> {
         Command::Shape(args) => Ok(thalweg_cli::run_shape(args)?),
         Command::Context(args) => Ok(thalweg_cli::run_context(args)?),
         Command::Check(args) => check::run(&args),
+        Command::Store(args) => store::run(&args),
         Command::Backup(args) => backup::backup(&args),
         Command::Restore { backup, data } => backup::restore(&backup, &data),
         Command::Completions { shell } => manual::completions(shell),

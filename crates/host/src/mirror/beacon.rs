@@ -42,6 +42,11 @@ impl Owner {
         }
     }
 
+    /// For people.
+    pub(super) fn described(&self) -> String {
+        format!("{} on {} (pid {})", self.listen, self.host, self.pid)
+    }
+
     /// The text of the next renewal.
     pub(super) fn next(&mut self) -> Bytes {
         self.beat += 1;
@@ -59,7 +64,7 @@ pub(super) fn wait_until_dark(beacon: &Beacon, store: &str) -> anyhow::Result<()
     let wait = every * DARK_AFTER;
     tracing::info!(
         store,
-        server = format!("{} on {} (pid {})", owner.listen, owner.host, owner.pid),
+        server = owner.described(),
         "the server that has used this store did not say that it stopped: waiting {wait:?} to see whether it lives"
     );
     let until = Instant::now() + wait;
@@ -67,10 +72,8 @@ pub(super) fn wait_until_dark(beacon: &Beacon, store: &str) -> anyhow::Result<()
         std::thread::sleep((every / 4).min(until.saturating_duration_since(Instant::now())));
         if beacon.look()?.is_some_and(|seen| seen != first) {
             bail!(
-                "{store} is in use by the server {} on {} (pid {}): stop that one first, or take another prefix",
-                owner.listen,
-                owner.host,
-                owner.pid
+                "{store} is in use by the server {}: stop that one first, or take another prefix",
+                owner.described()
             );
         }
     }

@@ -12,12 +12,16 @@
 
 mod beacon;
 mod copying;
+mod fetch;
 mod fill;
+mod look;
 mod start;
 mod stats;
 #[cfg(test)]
 mod tests;
 
+pub use fetch::{Fetched, fetch};
+pub use look::{Held, Verified, look, verify};
 pub use stats::MirrorStats;
 
 use crate::config::Config;

@@ -136,6 +136,17 @@ pub(crate) struct Listed {
     pub(crate) key: String,
     /// When it was written, by the bucket's clock, in milliseconds since 1970.
     pub(crate) modified_ms: i64,
+    /// Its length.
+    pub(crate) bytes: u64,
+}
+
+/// What a part of a prefix takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Objects of the bucket.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 impl Bucket {
@@ -193,6 +204,20 @@ impl Bucket {
             }
         })
         .wait()
+    }
+
+    /// What everything below the location takes, by the first part of the keys. Lists all of it.
+    pub fn usage(&self) -> Result<Vec<(String, Usage)>, BucketError> {
+        let bucket = self.clone();
+        let listed = self.run(async move { bucket.list("").await }).wait()?;
+        let mut usage: std::collections::BTreeMap<String, Usage> = std::collections::BTreeMap::new();
+        for listed in listed {
+            let part = listed.key.split('/').next().unwrap_or_default().to_owned();
+            let of = usage.entry(part).or_default();
+            of.objects += 1;
+            of.bytes += listed.bytes;
+        }
+        Ok(usage.into_iter().collect())
     }
 
     /// What was sent, of one kind.
@@ -457,15 +482,16 @@ impl Bucket {
     /// The objects whose keys begin with `prefix`, which ends with a slash, in order of their keys.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Listed>, BucketError> {
         let mut pace = self.pace("listing", prefix);
-        let path = self.path(prefix.trim_end_matches('/'));
-        let len = path.as_ref().len() + 1;
+        let prefix = prefix.trim_end_matches('/');
+        let path = if prefix.is_empty() { self.0.prefix.clone() } else { self.path(prefix) };
+        let len = if path.as_ref().is_empty() { 0 } else { path.as_ref().len() + 1 };
         loop {
             let all = self.0.store.list(Some(&path)).try_collect::<Vec<_>>();
             match self.send(Kind::List, all).await {
                 Ok(found) => {
                     let listed = found.into_iter().filter_map(|meta| {
                         let key = meta.location.as_ref().get(len..)?.to_owned();
-                        Some(Listed { key, modified_ms: meta.last_modified.timestamp_millis() })
+                        Some(Listed { key, modified_ms: meta.last_modified.timestamp_millis(), bytes: meta.size })
                     });
                     let mut listed: Vec<Listed> = listed.collect();
                     listed.sort_unstable_by(|a, b| a.key.cmp(&b.key));

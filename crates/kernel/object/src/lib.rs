@@ -23,7 +23,7 @@ mod simulated;
 mod sink;
 mod storage;
 
-pub use bucket::{Bucket, BucketOptions};
+pub use bucket::{Bucket, BucketOptions, Usage};
 pub use counts::{Kind, RequestStats};
 pub use error::{BucketError, LocationError};
 #[cfg(feature = "faults")]

@@ -35,6 +35,19 @@ impl ObjectStorage {
     fn key(&self, object: ObjectId) -> String {
         format!("{}{:016x}", self.folder, object.0)
     }
+
+    /// Every finished object, in order of id, with its length in bytes.
+    pub fn list_with_bytes(&self) -> Result<Vec<(ObjectId, u64)>, StorageError> {
+        let (bucket, folder) = (self.bucket.clone(), self.folder.clone());
+        let listed = self.bucket.run(async move { bucket.list(&folder).await }).wait();
+        let listed = listed.map_err(|error| StorageError::Folder { operation: "listing", cause: error.to_string() })?;
+        let objects = listed.into_iter().filter(|listed| listed.key.len() == 16);
+        let mut objects: Vec<(ObjectId, u64)> = objects
+            .filter_map(|listed| Some((ObjectId(u64::from_str_radix(&listed.key, 16).ok()?), listed.bytes)))
+            .collect();
+        objects.sort_unstable();
+        Ok(objects)
+    }
 }
 
 fn failed(object: ObjectId, operation: &'static str) -> impl FnOnce(BucketError) -> StorageError {
@@ -102,14 +115,7 @@ impl Storage for ObjectStorage {
     }
 
     fn list(&self) -> Result<Vec<ObjectId>, StorageError> {
-        let (bucket, folder) = (self.bucket.clone(), self.folder.clone());
-        let listed = self.bucket.run(async move { bucket.list(&folder).await }).wait();
-        let listed = listed.map_err(|error| StorageError::Folder { operation: "listing", cause: error.to_string() })?;
-        let ids = listed.into_iter().filter(|listed| listed.key.len() == 16);
-        let mut ids: Vec<ObjectId> =
-            ids.filter_map(|listed| u64::from_str_radix(&listed.key, 16).ok().map(ObjectId)).collect();
-        ids.sort_unstable();
-        Ok(ids)
+        Ok(self.list_with_bytes()?.into_iter().map(|(object, _)| object).collect())
     }
 }
 

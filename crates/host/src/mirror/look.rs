@@ -1,0 +1,107 @@
+//! What a bucket holds of a folder: for people, and checked byte by byte.
+
+use super::beacon::{self, Owner};
+use super::{UNIT, fill};
+use crate::folder::random;
+use anyhow::Context as _;
+use std::collections::HashSet;
+use std::sync::Arc;
+use thalweg_base::Lsn;
+use thalweg_disk::{Disk, RealDisk};
+use thalweg_log::{Checked, Damage, objects_of_root};
+use thalweg_manifest::{Manifest, MemoryManifest};
+use thalweg_object::{Beacon, Bucket, BucketOptions, Location, Mirror, Usage};
+use thalweg_storage::Storage;
+
+/// What a bucket holds of a folder.
+#[derive(Clone, Debug, Default)]
+pub struct Held {
+    /// The lineage of the folder; empty if the bucket holds nothing.
+    pub lineage: String,
+    /// The folder was closed with everything in the bucket.
+    pub is_closed: bool,
+    /// The server that shows that it lives, or showed it last.
+    pub owner: Option<String>,
+    /// The journal's end; zero if nothing is whole yet.
+    pub end: Lsn,
+    /// Objects that the root names, the end of the journal included.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Objects that no root names: leftovers, or copies for the next root.
+    pub unnamed: u64,
+    /// Their bytes.
+    pub unnamed_bytes: u64,
+    /// Everything below the prefix, by the first part of the key.
+    pub usage: Vec<(String, Usage)>,
+}
+
+/// Looks at what the bucket holds. Lists all of the prefix, and reads no contents but those of lists.
+pub fn look(location: &Location) -> anyhow::Result<Held> {
+    let bucket = Bucket::open(location, BucketOptions::default())?;
+    bucket.check()?;
+    let mirror = Mirror::new(bucket.clone(), UNIT, random()?);
+    let mut held = Held { usage: bucket.usage()?, ..Held::default() };
+    let owner = Beacon::new(bucket.clone(), beacon::KEY).look()?;
+    held.owner = owner.and_then(|seen| serde_json::from_slice::<Owner>(&seen.text).ok()).map(|owner| owner.described());
+    let Some((_, Some(mirrored))) = mirror.read()? else { return Ok(held) };
+    (held.lineage, held.is_closed) = (mirrored.lineage, mirrored.is_closed);
+    let Some(tail) = mirrored.tail else { return Ok(held) };
+    let storage: Arc<dyn Storage> = Arc::clone(mirror.objects()) as _;
+    let mut named = objects_of_root(&mirrored.root, &storage).context("the root in the bucket")?;
+    named.push((tail.object, tail.bytes));
+    held.end = tail.end;
+    held.objects = named.len() as u64;
+    held.bytes = named.iter().map(|(_, bytes)| bytes).sum();
+    let named: HashSet<_> = named.into_iter().map(|(object, _)| object).collect();
+    for (object, bytes) in mirror.objects().list_with_bytes()? {
+        if !named.contains(&object) {
+            held.unnamed += 1;
+            held.unnamed_bytes += bytes;
+        }
+    }
+    Ok(held)
+}
+
+/// What a check has found.
+#[derive(Debug, Default)]
+pub struct Verified {
+    /// How much was read.
+    pub checked: Checked,
+    /// Everything that is damaged.
+    pub damage: Vec<Damage>,
+    /// Why a folder could not be made of the journal's end.
+    pub journal: Option<String>,
+    /// Frames of the journal's end.
+    pub frames: u64,
+}
+
+/// Reads everything that the bucket holds of a folder, contents included. The journal's end is unpacked below the
+/// system's folder for temporary files. `None`: the bucket holds nothing whole.
+pub fn verify(location: &Location, progress: &mut dyn FnMut(&Checked)) -> anyhow::Result<Option<Verified>> {
+    let bucket = Bucket::open(location, BucketOptions::default())?;
+    bucket.check()?;
+    let mirror = Mirror::new(bucket, UNIT, random()?);
+    let Some((_, Some(mirrored))) = mirror.read()? else { return Ok(None) };
+    if mirrored.root.is_empty() {
+        return Ok(None);
+    }
+    let manifest = MemoryManifest::new();
+    let owner = manifest.acquire(0)?;
+    manifest.commit(owner.epoch, owner.version, &mirrored.root)?;
+    let storage: Arc<dyn Storage> = Arc::clone(mirror.objects()) as _;
+    let (checked, damage) = thalweg_log::find_damage(&storage, &manifest, progress).context("the root in the bucket")?;
+    let unpacked = std::env::temp_dir().join(format!("thalweg-check-{:016x}", random()?));
+    std::fs::create_dir(&unpacked)?;
+    let report = (|| {
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(&unpacked)?);
+        fill::copy(&disk, &mirror, &mirrored, random()?)?;
+        anyhow::Ok(thalweg_journal::verify(&*disk, checked.journal.unwrap_or_default()))
+    })();
+    std::fs::remove_dir_all(&unpacked)?;
+    let (journal, frames) = match report {
+        Ok(report) => (report.problem, report.frames),
+        Err(error) => (Some(format!("{error:#}")), 0),
+    };
+    Ok(Some(Verified { checked, damage, journal, frames }))
+}
