@@ -106,7 +106,11 @@ fn ls(location: &Location, as_json: bool) -> anyhow::Result<()> {
         println!("  server    {}", held.owner.as_deref().unwrap_or("none has shown itself"));
         println!("  journal   up to {}", held.end);
         println!("  objects   {} ({})", held.objects, human::size(held.bytes));
-        println!("  unnamed   {} ({}): copies for the next state, or leftovers", held.unnamed, human::size(held.unnamed_bytes));
+        println!(
+            "  unnamed   {} ({}): copies for the next state, or leftovers",
+            held.unnamed,
+            human::size(held.unnamed_bytes)
+        );
     }
     for (part, usage) in &held.usage {
         let what = match part.as_str() {

@@ -71,10 +71,7 @@ pub(super) fn wait_until_dark(beacon: &Beacon, store: &str) -> anyhow::Result<()
     while Instant::now() < until {
         std::thread::sleep((every / 4).min(until.saturating_duration_since(Instant::now())));
         if beacon.look()?.is_some_and(|seen| seen != first) {
-            bail!(
-                "{store} is in use by the server {}: stop that one first, or take another prefix",
-                owner.described()
-            );
+            bail!("{store} is in use by the server {}: stop that one first, or take another prefix", owner.described());
         }
     }
     Ok(())

@@ -90,7 +90,8 @@ pub fn verify(location: &Location, progress: &mut dyn FnMut(&Checked)) -> anyhow
     let owner = manifest.acquire(0)?;
     manifest.commit(owner.epoch, owner.version, &mirrored.root)?;
     let storage: Arc<dyn Storage> = Arc::clone(mirror.objects()) as _;
-    let (checked, damage) = thalweg_log::find_damage(&storage, &manifest, progress).context("the root in the bucket")?;
+    let (checked, damage) =
+        thalweg_log::find_damage(&storage, &manifest, progress).context("the root in the bucket")?;
     let unpacked = std::env::temp_dir().join(format!("thalweg-check-{:016x}", random()?));
     std::fs::create_dir(&unpacked)?;
     let report = (|| {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::{LogId, Millis, Offset};
 use thalweg_disk::Disk;
-use thalweg_journal::{Class, Journal as _, Options};
+use thalweg_journal::{Class, Options};
 use thalweg_log::{Append, FileUnit, Lengths, LogsOptions, Loss, Op, ReadFrom, When};
 use thalweg_object::{Bucket, BucketOptions, Mirror, SimulatedBucket};
 use thalweg_sim::{Rand64, SimDisk};

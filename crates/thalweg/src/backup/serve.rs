@@ -376,7 +376,7 @@ mod tests {
         let folder = Folder::take(dir.path()).unwrap();
         let mut config = load(Settings::default(), None).unwrap();
         config.journal_segment_bytes.0 = 64 << 10;
-        let kernel = thalweg_host::kernel::open::<StreamState>(&folder, &config).unwrap();
+        let (kernel, _) = thalweg_host::kernel::open::<StreamState>(&folder, &config).unwrap();
         let mut holder = Holder {
             journal: Arc::clone(&kernel.journal),
             logs: Arc::clone(&kernel.logs),
