@@ -17,9 +17,10 @@ Examples:
   thalweg store ls --store s3://bucket/prefix
   thalweg store check --store s3://bucket/prefix
   thalweg store fetch /var/lib/thalweg --store s3://bucket/prefix
-                                              a stopped server's folder, which then needs no bucket
+                                              of a stopped server
 
-Credentials, region and endpoint come from the environment, ~/.aws or the machine's role, as for `thalweg serve`.")]
+Credentials, region and endpoint come from the environment, ~/.aws or the
+machine's role, as for `thalweg serve`.")]
 pub(crate) struct StoreArgs {
     #[command(subcommand)]
     command: StoreCommand,
