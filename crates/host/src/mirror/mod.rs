@@ -2,12 +2,12 @@
 //!
 //! The data folder stays the authority: an append is durable when it is on its disk, and nothing ever waits for the
 //! bucket. In the background each object is copied, then the end of the journal, and then one commit of the mirror says
-//! that both are the state of the folder at one moment ([`copying`]). Local files of copied objects are given up beyond
+//! that both are the state of the folder at one moment (`copying`). Local files of copied objects are given up beyond
 //! `--cache-bytes`; reads of them go to the bucket through a cache of blocks.
 //!
-//! A new folder is filled from the mirror ([`fill`]), so that a machine with an empty disk goes on with everything that
-//! was copied. Which folder may use which mirror is decided in [`start`]. Two servers that use one mirror find each
-//! other in three ways: a start looks for a [`beacon`] that is still renewed; a commit of the mirror fails once another
+//! A new folder is filled from the mirror (`fill`), so that a machine with an empty disk goes on with everything that
+//! was copied. Which folder may use which mirror is decided in `start`. Two servers that use one mirror find each
+//! other in three ways: a start looks for a `beacon` that is still renewed; a commit of the mirror fails once another
 //! server has acquired it; and every renewal of the beacon looks for that. A deposed server stops.
 
 mod beacon;
