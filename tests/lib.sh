@@ -31,7 +31,7 @@ finish() { echo "STEP $1: $PASSED passed, $FAILED failed, $SKIPPED skipped"; [ "
 SERVER_PID= BASE= WORK=
 workspace() { WORK=$(mktemp -d "${TMPDIR:-/tmp}/thalweg-test-XXXXXX"); trap 'stop_server KILL; rm -rf "$WORK"' EXIT; }
 
-# start_server [flags...]: on a free port, with its data in $WORK/data; sets SERVER_PID and BASE.
+# start_server [flags...]: at LISTEN, or on a free port, with its data in $WORK/data; sets SERVER_PID and BASE.
 start_server() {
   rm -f "$WORK/ready"
   if [ "$THALWEG_KIND" = peer ]; then
@@ -40,7 +40,7 @@ start_server() {
     SERVER_PID=$! BASE=http://127.0.0.1:$port
     for _ in $(seq 100); do curl -fs "$BASE/health" >/dev/null && return 0; sleep 0.05; done
   else
-    "$THALWEG_BIN" serve --listen 127.0.0.1:0 --data "$WORK/data" --ready-file "$WORK/ready" "$@" >"$WORK/server.out" 2>>"$WORK/server.log" &
+    "$THALWEG_BIN" serve --listen "${LISTEN:-127.0.0.1:0}" --data "$WORK/data" --ready-file "$WORK/ready" "$@" >"$WORK/server.out" 2>>"$WORK/server.log" &
     SERVER_PID=$!
     for _ in $(seq 1200); do
       [ -s "$WORK/ready" ] && { BASE=http://$(cat "$WORK/ready"); return 0; }

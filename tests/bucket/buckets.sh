@@ -41,8 +41,9 @@ start_moto() {
   answers "$port" && curl -fs -o /dev/null -X PUT "http://127.0.0.1:$port/$BUCKET" && LOCATION=$(location "$port")
 }
 
+# start_versitygw [PORT]: with what it had before.
 start_versitygw() {
-  local port; port=$(free_port)
+  local port=${1:-$(free_port)}
   mkdir -p "$WORK/versitygw/$BUCKET"
   ROOT_ACCESS_KEY=$KEY ROOT_SECRET_KEY=$SECRET "$VERSITYGW" --port "127.0.0.1:$port" posix "$WORK/versitygw" >"$WORK/versitygw.log" 2>&1 &
   STORE_PID=$! STORES+=($!)

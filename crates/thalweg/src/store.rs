@@ -50,6 +50,20 @@ enum StoreCommand {
     },
 }
 
+/// The bucket of a stopped server's folder.
+#[derive(clap::Args)]
+pub(crate) struct OfFolder {
+    /// The store that the stopped server was served with, if objects of its folder are in a bucket only.
+    #[arg(long, env = "THALWEG_STORE", value_name = "s3://BUCKET/PREFIX", hide_env = true)]
+    store: Option<Store>,
+}
+
+impl OfFolder {
+    pub(crate) fn location(&self) -> Option<&Location> {
+        self.store.as_ref()?.0.as_ref()
+    }
+}
+
 #[derive(clap::Args)]
 struct At {
     /// The bucket and prefix, as for `thalweg serve`.

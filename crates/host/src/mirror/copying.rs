@@ -4,14 +4,13 @@
 //! journal from that root's floor on. It commits only when the bucket has all of it. What the root before named and this
 //! one does not is removed after the commit.
 
+use super::at_once::at_once;
 use super::stats::Counters;
 use crate::unit::UnitLogs;
 use bytes::Bytes;
-use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use thalweg_base::{Lsn, ObjectId};
 use thalweg_journal::{FileJournal, Journal, Tail};
 use thalweg_log::HeldCut;
@@ -145,6 +144,7 @@ impl Copying {
         // Also while the bucket is away: what it has already may make room.
         let evicted = self.evict();
         self.parts.counters.tiers(self.parts.tiers.stats()?);
+        self.parts.counters.note_turn(copied.is_ok());
         copied.and(evicted)
     }
 
@@ -159,7 +159,6 @@ impl Copying {
         let Some(last) = self.last.clone() else { return Ok(()) };
         let is_known = last.root == held.cut.root && last.tail.is_some_and(|known| known.end == tail.end());
         if is_known && last.files == files && last.is_closed == is_closed && unneeded.is_empty() {
-            self.parts.counters.is_whole();
             return Ok(());
         }
         self.copy_objects(&held, is_stopped)?;
@@ -177,7 +176,6 @@ impl Copying {
             self.sweep(&held, tail.object)?;
             self.is_swept = true;
         }
-        self.parts.counters.is_whole();
         Ok(())
     }
 
@@ -208,32 +206,13 @@ impl Copying {
         let mut todo: Vec<ObjectId> = held.cut.objects.iter().map(|(object, _)| *object).collect();
         todo.retain(|object| !tiers.is_copied(*object));
         todo.sort_unstable();
-        let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
-        let work = || {
-            while let Some(object) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let copied = match is_stopped() {
-                    true => Err(TurnError::Stopped),
-                    false => tiers.copy(*object).map_err(TurnError::from),
-                };
-                match copied {
-                    Ok(bytes) => self.parts.counters.copied(bytes),
-                    Err(error) => {
-                        next.store(todo.len(), Ordering::Relaxed);
-                        failed.lock().get_or_insert(error);
-                        return;
-                    }
-                }
+        at_once(&todo, self.parts.copies_at_once, &|object| {
+            if is_stopped() {
+                return Err(TurnError::Stopped);
             }
-        };
-        match todo.len().min(self.parts.copies_at_once) {
-            0 | 1 => work(),
-            threads => std::thread::scope(|scope| {
-                for _ in 0..threads {
-                    scope.spawn(work);
-                }
-            }),
-        }
-        failed.into_inner().map_or(Ok(()), Err)
+            self.parts.counters.copied(tiers.copy(*object)?);
+            Ok(())
+        })
     }
 
     fn copy_tail(&self, tail: &Tail) -> Result<MirroredTail, TurnError> {

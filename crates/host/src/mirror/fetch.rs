@@ -1,19 +1,15 @@
 //! Brings cold objects back to the local disk, so that the folder needs no bucket any longer.
 
-use super::{FOLDERS, UNIT, start};
-use crate::folder::{Folder, random};
+use super::at_once::at_once;
+use super::{COPIES_AT_ONCE, FOLDERS, start, stopped};
+use crate::folder::Folder;
 use anyhow::{Context as _, bail};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use thalweg_base::ObjectId;
 use thalweg_disk::{Disk, RealDisk};
-use thalweg_object::{Bucket, BucketOptions, Location, Mirror};
-use thalweg_storage::{FileStorage, Storage, TieredStorage};
-
-const PIECE_BYTES: u64 = 4 << 20;
-const FETCHES_AT_ONCE: usize = 4;
+use thalweg_object::Location;
+use thalweg_storage::{FileStorage, TieredStorage, copy_object};
 
 /// What was brought back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,54 +33,23 @@ pub fn fetch(data: &Path, location: &Location, progress: &(dyn Fn(u64, u64) + Sy
     }
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(data).context("cannot open the data folder")?);
     let cold = TieredStorage::cold_in(Arc::clone(&disk), FOLDERS)?;
-    let bucket = Bucket::open(location, BucketOptions::default())?;
-    let mirror = Mirror::new(bucket, UNIT, random()?);
-    let mirrored = mirror.read()?.and_then(|(_, mirrored)| mirrored);
-    if !cold.is_empty() && mirrored.is_none_or(|mirrored| mirrored.lineage != folder.lineage()) {
-        bail!("{location} does not hold the objects of {}: name the store that it was served with", data.display());
-    }
+    let mirror = if cold.is_empty() { None } else { Some(stopped::mirror_of(&folder, location)?) };
     let total = cold.iter().map(|(_, bytes)| bytes).sum();
     let local = FileStorage::open(Arc::clone(&disk), FOLDERS.objects)?;
     let fetched = Mutex::new(Fetched::default());
-    let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
-    let work = || {
-        while let Some((object, len)) = cold.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(error) = copy(&**mirror.objects(), &local, *object, *len) {
-                next.store(cold.len(), Ordering::Relaxed);
-                failed.lock().get_or_insert(error);
-                return;
-            }
-            let mut fetched = fetched.lock();
-            fetched.objects += 1;
-            fetched.bytes += len;
-            progress(fetched.bytes, total);
+    at_once(&cold, COPIES_AT_ONCE, &|(object, len)| {
+        let Some(mirror) = &mirror else { return Ok(()) };
+        let found = copy_object(*object, &**mirror.objects(), &local)?;
+        if found != *len {
+            bail!("object {object} has {found} bytes in the bucket, and {len} were copied there");
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..FETCHES_AT_ONCE.min(cold.len()) {
-            scope.spawn(work);
-        }
-    });
-    if let Some(error) = failed.into_inner() {
-        return Err(error);
-    }
+        let mut fetched = fetched.lock();
+        fetched.objects += 1;
+        fetched.bytes += len;
+        progress(fetched.bytes, total);
+        Ok(())
+    })?;
     start::forget_marks(&*disk)?;
     folder.forget_store()?;
     Ok(fetched.into_inner())
-}
-
-fn copy(from: &dyn Storage, to: &FileStorage, object: ObjectId, len: u64) -> anyhow::Result<()> {
-    let found = from.len(object)?;
-    if found != len {
-        bail!("object {object} has {found} bytes in the bucket, and {len} were copied there");
-    }
-    let mut writer = to.create(object)?;
-    let mut at = 0;
-    while at < len {
-        let end = len.min(at + PIECE_BYTES);
-        writer.write(&from.read(object, at..end).wait()?)?;
-        at = end;
-    }
-    writer.finish()?;
-    Ok(())
 }

@@ -10,6 +10,7 @@
 //! other in three ways: a start looks for a `beacon` that is still renewed; a commit of the mirror fails once another
 //! server has acquired it; and every renewal of the beacon looks for that. A deposed server stops.
 
+mod at_once;
 mod beacon;
 mod copying;
 mod fetch;
@@ -17,12 +18,14 @@ mod fill;
 mod look;
 mod start;
 mod stats;
+mod stopped;
 #[cfg(test)]
 mod tests;
 
 pub use fetch::{Fetched, fetch};
 pub use look::{Held, Verified, look, verify};
 pub use stats::MirrorStats;
+pub use stopped::objects;
 
 use crate::config::Config;
 use crate::folder::Folder;
@@ -188,6 +191,8 @@ impl Prepared {
         if let Some(found) = &self.found {
             copying.expect(found.lineage());
             copying.attach().context("the mirror cannot be used")?;
+        } else {
+            counters.note_turn(false);
         }
         folder.note_store(&location.to_string())?;
         let every = config.store_beacon.0;
@@ -227,7 +232,7 @@ struct Shared {
     bucket: Bucket,
     mirror: Arc<Mirror>,
     location: String,
-    /// Since when the threads are to end.
+    /// Until when the stop goes on copying, once the threads are to end.
     stopping: Mutex<Option<Instant>>,
     changed: Condvar,
     deposed: AtomicBool,
@@ -323,18 +328,25 @@ impl Mirroring {
         MirrorStats::of(&self.shared.counters, self.shared.cache.stats(), &self.shared.bucket)
     }
 
-    /// Ends the threads. `close` ends the unit; then what the bucket lacks is copied for some time, and the mirror is
-    /// marked as closed if it has everything.
-    pub fn stop(&self, close: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
-        *self.shared.stopping.lock() = Some(Instant::now());
+    /// Begins the stop: from now on nobody waits long for the bucket.
+    pub fn stop(&self) {
+        // What has failed a moment ago is not waited for.
+        let within = if self.shared.counters.is_failing() { STOP_WITHIN / 10 } else { STOP_WITHIN };
+        self.shared.bucket.end_within(within);
+        *self.shared.stopping.lock() = Some(Instant::now() + within);
         self.shared.changed.notify_all();
+    }
+
+    /// Ends the threads, after [`Mirroring::stop`]. `close` ends the unit; then what the bucket lacks is copied for some
+    /// time, and the mirror is marked as closed if it has everything.
+    pub fn close(&self, close: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
         let threads = self.threads.lock().take();
         let ended = threads.map(|(copying, beacon)| (copying.join(), beacon.join()));
         close()?;
         self.health().map_err(anyhow::Error::msg)?;
         let Some((Ok(mut copying), _)) = ended else { return Ok(()) };
-        let until = Instant::now() + STOP_WITHIN;
-        match copying.turn(true, &|| Instant::now() >= until) {
+        let until = *self.shared.stopping.lock();
+        match copying.turn(true, &|| until.is_none_or(|until| Instant::now() >= until)) {
             Ok(()) => tracing::info!(store = self.shared.location, "the bucket has all of the folder"),
             Err(error) => tracing::warn!(
                 store = self.shared.location,

@@ -120,3 +120,72 @@ pub(super) fn forget_marks(disk: &dyn Disk) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use thalweg_base::Lsn;
+    use thalweg_object::MirroredTail;
+
+    const STORE: &str = "s3://b/p";
+
+    fn folder(is_new: bool, attached: Option<&str>, cold: u64) -> FolderIs {
+        FolderIs { is_new, lineage: "mine".into(), attached: attached.map(str::to_owned), cold }
+    }
+
+    fn found(lineage: Option<&str>, is_whole: bool) -> anyhow::Result<Found> {
+        let mirrored = lineage.map(|lineage| match is_whole {
+            false => Mirrored::nothing_of(lineage),
+            true => Mirrored {
+                root: Bytes::from_static(b"root"),
+                tail: Some(MirroredTail { object: ObjectId(1), bytes: 1, end: Lsn(1) }),
+                ..Mirrored::nothing_of(lineage)
+            },
+        });
+        Ok(Found { epoch: 1, mirrored })
+    }
+
+    /// What is decided; `None`: the start is refused.
+    fn decided(folder: &FolderIs, found: anyhow::Result<Found>) -> Option<Start> {
+        decide(folder, STORE, found).ok().map(|(_, start)| start)
+    }
+
+    #[test]
+    fn a_folder_and_a_mirror_meet_in_one_way() {
+        let (new, used) = (folder(true, None, 0), folder(false, None, 0));
+        let (attached, cold) = (folder(false, Some(STORE), 0), folder(false, Some(STORE), 3));
+        let moved = folder(false, Some("s3://other/p"), 3);
+        let (empty, begun) = (|| found(None, false), |lineage| found(Some(lineage), false));
+        let whole = |lineage| found(Some(lineage), true);
+        let away = || Err(anyhow::anyhow!("no answer"));
+        for (name, folder, found, expected) in [
+            ("a new folder, an empty bucket", &new, empty(), Some(Start::Attach)),
+            ("a used folder, an empty bucket", &used, empty(), Some(Start::Attach)),
+            ("an emptied bucket, with all on this disk", &attached, empty(), Some(Start::Attach)),
+            ("an emptied bucket, with cold objects", &cold, empty(), None),
+            ("cold objects in another bucket", &moved, empty(), None),
+            ("cold objects in another bucket, which is not empty", &moved, whole("its"), None),
+            ("a new folder, a mirror that was only begun", &new, begun("its"), Some(Start::Attach)),
+            ("a new folder, a whole mirror", &new, whole("its"), Some(Start::Fill)),
+            ("the folder's own mirror", &cold, whole("mine"), Some(Start::GoOn)),
+            ("the folder's own mirror, only begun", &attached, begun("mine"), Some(Start::GoOn)),
+            ("a used folder, a mirror of another", &used, whole("its"), None),
+            ("a used folder, a mirror that another has begun", &used, begun("its"), None),
+            ("a taken over folder", &cold, whole("its"), None),
+            ("a new folder, no answer", &new, away(), None),
+            ("a used folder's first start with the store, no answer", &used, away(), None),
+            ("a folder with another store, no answer", &moved, away(), None),
+            ("a folder with this store, no answer", &attached, away(), Some(Start::GoOn)),
+            ("a folder with cold objects in this store, no answer", &cold, away(), Some(Start::GoOn)),
+        ] {
+            assert_eq!(decided(folder, found), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_store_that_has_the_objects() {
+        let refused = decide(&folder(false, Some("s3://other/p"), 3), STORE, found(None, false)).unwrap_err();
+        assert!(refused.to_string().contains("3 objects of this folder are in s3://other/p only"), "{refused}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::metrics::{Kind, Page};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use thalweg_object::{self as object, Bucket, RequestStats};
 use thalweg_storage::{CacheStats, TierStats};
 
@@ -13,6 +13,7 @@ pub(super) struct Counters {
     failures: AtomicU64,
     /// When the bucket last had all of the folder, in milliseconds since 1970.
     whole_ms: AtomicU64,
+    is_failing: AtomicBool,
     tiers: Mutex<TierStats>,
 }
 
@@ -26,8 +27,17 @@ impl Counters {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn is_whole(&self) {
-        self.whole_ms.store(crate::background::now().0, Ordering::Relaxed);
+    /// A turn has ended: with all of the folder in the bucket, or failed.
+    pub(super) fn note_turn(&self, is_whole: bool) {
+        self.is_failing.store(!is_whole, Ordering::Relaxed);
+        if is_whole {
+            self.whole_ms.store(crate::background::now().0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the last turn has failed.
+    pub(super) fn is_failing(&self) -> bool {
+        self.is_failing.load(Ordering::Relaxed)
     }
 
     pub(super) fn tiers(&self, tiers: TierStats) {

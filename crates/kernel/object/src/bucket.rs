@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use thalweg_base::Ticket;
 use tokio::runtime::Runtime;
@@ -66,6 +66,8 @@ struct Shared {
     options: BucketOptions,
     counts: Counts,
     jitter: Mutex<oorandom::Rand64>,
+    /// From then on nothing is repeated.
+    end: OnceLock<Instant>,
     runs: Runs,
 }
 
@@ -183,7 +185,16 @@ impl Bucket {
         seed: u64,
     ) -> Self {
         let jitter = Mutex::new(oorandom::Rand64::new(u128::from(seed)));
-        Self(Arc::new(Shared { name, prefix, store, options, counts: Counts::default(), jitter, runs }))
+        Self(Arc::new(Shared {
+            name,
+            prefix,
+            store,
+            options,
+            counts: Counts::default(),
+            jitter,
+            end: OnceLock::new(),
+            runs,
+        }))
     }
 
     /// Whether the bucket exists and can be listed: a location or credentials that are wrong show here.
@@ -224,6 +235,11 @@ impl Bucket {
     #[must_use]
     pub fn stats(&self, kind: Kind) -> RequestStats {
         self.0.counts.stats(kind)
+    }
+
+    /// Repeats no request any more when this has passed, whatever its deadline is: the process is about to stop.
+    pub fn end_within(&self, time: Duration) {
+        self.0.end.get_or_init(|| Instant::now() + time);
     }
 
     /// Objects above this many bytes are written in parts of it.
@@ -556,7 +572,8 @@ struct Pace<'a> {
 impl Pace<'_> {
     /// Waits before the next attempt, unless this was the last one.
     async fn again(&mut self, error: Error) -> Result<(), BucketError> {
-        if !is_transient(&error) || self.began.elapsed() + self.pause > self.deadline {
+        let is_ending = self.bucket.end.get().is_some_and(|end| Instant::now() + self.pause > *end);
+        if !is_transient(&error) || is_ending || self.began.elapsed() + self.pause > self.deadline {
             return Err(self.failed(&error));
         }
         // Any time up to the pause, so that clients that failed together do not come back together.

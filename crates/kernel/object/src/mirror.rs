@@ -316,6 +316,7 @@ pub fn fuzz_mirror(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{BucketOptions, SimulatedBucket};
     use proptest::prelude::*;
 
     fn sample() -> Mirrored {
@@ -343,6 +344,19 @@ mod tests {
         }
         assert!(Mirrored::decode(&[&whole[..], &[0]].concat()).is_err());
         assert!(Mirrored::decode(&[KIND, 1, 0, 0, 1, 7, 0, 0]).is_err(), "a root needs a tail");
+    }
+
+    #[test]
+    fn a_sweep_leaves_what_later_owners_have_written() {
+        let simulated = SimulatedBucket::new(1, 0, 0, 0);
+        let mirror = Mirror::new(Bucket::simulated(&simulated, BucketOptions::default(), 1), "main", 1);
+        let put = |object| mirror.objects().create(object).unwrap().finish().unwrap();
+        // Ids begin with the epoch of the owner that has taken them.
+        let (left, named, last, later) =
+            (ObjectId(1 << 32 | 9), ObjectId(2 << 32), ObjectId(2 << 32 | 7), ObjectId(3 << 32));
+        [left, named, later].into_iter().for_each(|object| assert_eq!(put(object), 0));
+        assert_eq!(mirror.sweep(&[named], last), Ok(1));
+        assert_eq!(mirror.objects().list().unwrap(), [named, later]);
     }
 
     proptest! {

@@ -104,6 +104,20 @@ pub trait ObjectWriter: Send {
     fn finish(self: Box<Self>) -> Result<u64, StorageError>;
 }
 
+/// Writes a copy of an object into another storage; its length in bytes. Waits for both.
+pub fn copy_object(object: ObjectId, from: &dyn Storage, to: &dyn Storage) -> Result<u64, StorageError> {
+    const PIECE_BYTES: u64 = 4 << 20;
+    let len = from.len(object)?;
+    let mut writer = to.create(object)?;
+    let mut at = 0;
+    while at < len {
+        let end = len.min(at + PIECE_BYTES);
+        writer.write(&from.read(object, at..end).wait()?)?;
+        at = end;
+    }
+    writer.finish()
+}
+
 /// Refuses a range that is not within the object's `len` bytes.
 pub fn check_range(object: ObjectId, range: &Range<u64>, len: u64) -> Result<(), StorageError> {
     if range.start <= range.end && range.end <= len {

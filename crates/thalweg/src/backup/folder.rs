@@ -10,10 +10,11 @@ use std::sync::Arc;
 use thalweg_base::Lsn;
 use thalweg_disk::{Disk, RealDisk};
 use thalweg_host::folder::{FORMAT, Folder};
-use thalweg_host::kernel::{MANIFEST, OBJECTS};
+use thalweg_host::kernel::MANIFEST;
 use thalweg_log::{Cut, read_cut};
 use thalweg_manifest::FileManifest;
-use thalweg_storage::FileStorage;
+use thalweg_object::Location;
+use thalweg_storage::Storage;
 
 /// How much of a file one read gives.
 pub(super) const READ_BYTES: usize = 1 << 20;
@@ -42,26 +43,28 @@ pub(super) fn piece(bytes: &Bytes, at: u64) -> Bytes {
 /// The folder of a stopped server, locked while this lives.
 pub(super) struct Stopped {
     folder: Folder,
+    disk: Arc<dyn Disk>,
+    objects: Arc<dyn Storage>,
     root: Bytes,
     extras: Vec<(String, Bytes)>,
     files: Vec<Listed>,
 }
 
 impl Stopped {
-    pub(super) fn open(dir: &Path) -> anyhow::Result<Self> {
+    /// `store`: where the folder's cold objects are.
+    pub(super) fn open(dir: &Path, store: Option<&Location>) -> anyhow::Result<Self> {
         let folder = Folder::take_existing(dir)?;
-        Ok(Self { folder, root: Bytes::new(), extras: Vec::new(), files: Vec::new() })
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::open_read_only(folder.path())?);
+        let objects = thalweg_host::mirror::objects(&folder, &disk, store)?;
+        Ok(Self { folder, disk, objects, root: Bytes::new(), extras: Vec::new(), files: Vec::new() })
     }
 }
 
 impl Source for Stopped {
     fn begin(&mut self) -> anyhow::Result<Listing> {
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk::open_read_only(self.folder.path())?);
-        let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST, 0).context("the manifest is not whole")?;
-        let objects = FileStorage::open_read_only(Arc::clone(&disk), OBJECTS).context("the objects cannot be read")?;
-        let cut =
-            read_cut(&manifest, &(Arc::new(objects) as _))?.context("nothing was ever written to this data folder")?;
-        let journal = thalweg_journal::verify(&*disk, cut.journal);
+        let manifest = FileManifest::open(Arc::clone(&self.disk), MANIFEST, 0).context("the manifest is not whole")?;
+        let cut = read_cut(&manifest, &self.objects)?.context("nothing was ever written to this data folder")?;
+        let journal = thalweg_journal::verify(&*self.disk, cut.journal);
         if let Some(problem) = journal.problem {
             bail!("the journal is not whole: {problem}");
         }
@@ -91,7 +94,11 @@ impl Source for Stopped {
             return Ok(piece(bytes, at).to_vec());
         }
         let listed = self.files.iter().find(|file| file.path == path).context("it is not in the cut")?;
-        let mut bytes = vec![0; listed.bytes.saturating_sub(at).min(READ_BYTES as u64) as usize];
+        let piece = listed.bytes.saturating_sub(at).min(READ_BYTES as u64);
+        if let Some(Place::Object(object)) = place(path) {
+            return Ok(self.objects.read(object, at..at + piece).wait()?.to_vec());
+        }
+        let mut bytes = vec![0; piece as usize];
         File::open(self.folder.path().join(path))?.read_exact_at(&mut bytes, at)?;
         Ok(bytes)
     }

@@ -3,6 +3,7 @@
 use super::description::{Description, Kept, generations};
 use super::{Listed, Listing, Place, ROOT, Source, folder, place, remote, sync_folder};
 use crate::check;
+use crate::store::OfFolder;
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::HashMap;
@@ -41,6 +42,8 @@ pub(crate) struct BackupArgs {
     /// The data folder of a stopped server, instead of a running one.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["server", "context"])]
     from: Option<PathBuf>,
+    #[command(flatten)]
+    store: OfFolder,
     /// The folder of backups: each becomes a folder in it, named by its time. Best on another disk.
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
@@ -53,7 +56,7 @@ pub(crate) struct BackupArgs {
 pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut source: Box<dyn Source> = match &args.from {
-        Some(dir) => Box::new(folder::Stopped::open(dir)?),
+        Some(dir) => Box::new(folder::Stopped::open(dir, args.store.location())?),
         None => Box::new(remote::Remote::new(&args.target)?),
     };
     thalweg_host::folder::make(&args.to).with_context(|| format!("cannot make {}", args.to.display()))?;

@@ -3,6 +3,7 @@
 
 mod remote;
 
+use crate::store::OfFolder;
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,15 +14,19 @@ use thalweg_disk::{Disk, RealDisk};
 use thalweg_host::folder::Folder;
 use thalweg_host::kernel::{MANIFEST, OBJECTS};
 use thalweg_host::listed::Listed;
+use thalweg_host::mirror;
 use thalweg_journal::{JournalDamage, Report};
 use thalweg_log::{CheckError, Checked};
 use thalweg_manifest::{FileManifest, ManifestError};
+use thalweg_object::Location;
 use thalweg_storage::{FileStorage, Storage};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   thalweg check /var/lib/thalweg              a stopped server's data folder
+  thalweg check DIR --store s3://bucket/prefix
+                                              the same, with cold objects
   thalweg check                               the running server on this machine
   thalweg check --server https://streams.example.org
   thalweg check --context prod
@@ -32,23 +37,26 @@ pub(crate) struct CheckArgs {
     #[arg(conflicts_with_all = ["server", "context"])]
     dir: Option<PathBuf>,
     #[command(flatten)]
+    store: OfFolder,
+    #[command(flatten)]
     target: Target,
 }
 
 /// Lists everything that is damaged, and fails if anything is.
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
     match &args.dir {
-        Some(dir) => folder(dir),
+        Some(dir) => folder(dir, args.store.location()),
         None => remote::run(&args.target),
     }
 }
 
-fn folder(dir: &Path) -> anyhow::Result<()> {
+fn folder(dir: &Path, store: Option<&Location>) -> anyhow::Result<()> {
     let began = Instant::now();
     let folder = Folder::take_existing(dir)?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open_read_only(folder.path()).context("cannot open the data folder")?);
     let mut damage = Vec::new();
-    let sealed = sealed(&disk, &mut damage)?;
+    let storage = mirror::objects(&folder, &disk, store)?;
+    let sealed = sealed(&disk, &storage, &mut damage)?;
     let journal = thalweg_journal::verify(&*disk, sealed.journal.unwrap_or_default());
     damage.extend(journal.damage.iter().map(listed_in_journal));
     for damage in &damage {
@@ -76,13 +84,11 @@ fn folder(dir: &Path) -> anyhow::Result<()> {
 }
 
 /// Reads the manifest and the objects that it names. Without a manifest the journal is still read.
-fn sealed(disk: &Arc<dyn Disk>, damage: &mut Vec<Listed>) -> anyhow::Result<Checked> {
-    let storage: Arc<dyn Storage> =
-        Arc::new(FileStorage::open_read_only(Arc::clone(disk), OBJECTS).context("cannot open the objects")?);
+fn sealed(disk: &Arc<dyn Disk>, storage: &Arc<dyn Storage>, damage: &mut Vec<Listed>) -> anyhow::Result<Checked> {
     let mut shown = thalweg_cli::Progress::new(None, false);
     let checked = FileManifest::open(Arc::clone(disk), MANIFEST, 0)
         .map_err(CheckError::from)
-        .and_then(|manifest| thalweg_log::find_damage(&storage, &manifest, &mut |so_far| shown.set(so_far.bytes)));
+        .and_then(|manifest| thalweg_log::find_damage(storage, &manifest, &mut |so_far| shown.set(so_far.bytes)));
     match checked {
         Ok((checked, found)) => {
             damage.extend(found.into_iter().map(|damage| Listed::of("", damage)));

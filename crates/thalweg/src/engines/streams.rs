@@ -60,7 +60,7 @@ impl ServedStreams {
     /// Closes all units of `engines`, of which this one is the first; the bucket gets what it lacks of it.
     pub(crate) fn close(&self, engines: &Engines) -> anyhow::Result<()> {
         let Some(mirroring) = &self.mirroring else { return engines.close() };
-        mirroring.stop(|| {
+        mirroring.close(|| {
             // What is settled need not be copied with the journal's end.
             while self.kernel.logs.settle(background::now(), When::Now)? {}
             engines.close()
@@ -117,6 +117,12 @@ impl Engine for ServedStreams {
         ]);
         if let Some(mirroring) = &self.mirroring {
             mirroring.stats().add_to(page);
+        }
+    }
+
+    fn stop(&self) {
+        if let Some(mirroring) = &self.mirroring {
+            mirroring.stop();
         }
     }
 

@@ -14,7 +14,7 @@
 
 mod marks;
 
-use crate::{FileStorage, ObjectWriter, Storage, StorageError};
+use crate::{FileStorage, ObjectWriter, Storage, StorageError, copy_object};
 use bytes::Bytes;
 use marks::{Mark, Marks};
 use parking_lot::Mutex;
@@ -25,9 +25,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::{ObjectId, Ticket};
 use thalweg_disk::Disk;
-
-/// How many bytes of an object are in memory while it is copied.
-const COPY_BYTES: u64 = 1 << 20;
 
 /// Where the copies are.
 #[derive(Clone)]
@@ -163,16 +160,8 @@ impl TieredStorage {
             return Ok(len);
         }
         let len = shared.local.len(object)?;
-        match shared.remote.copies.create(object) {
-            Ok(mut writer) => {
-                let mut at = 0;
-                while at < len {
-                    let end = len.min(at + COPY_BYTES);
-                    writer.write(&shared.local.read(object, at..end).wait()?)?;
-                    at = end;
-                }
-                writer.finish()?;
-            }
+        match copy_object(object, &shared.local, &*shared.remote.copies) {
+            Ok(_) => {}
             // An earlier copy whose mark was lost. Ids are never used again, so it is of the same bytes.
             Err(StorageError::Exists(_)) if shared.remote.copies.len(object)? == len => {}
             Err(error) => return Err(error),
@@ -331,7 +320,9 @@ impl Storage for TieredStorage {
     fn try_read(&self, object: ObjectId, range: Range<u64>) -> Option<Result<Bytes, StorageError>> {
         match self.shared.local.try_read(object, range.clone()) {
             Some(Err(StorageError::Missing(_))) if self.shared.copied(object).is_some() => {
-                self.shared.remote.reads.try_read(object, range)
+                let read = self.shared.remote.reads.try_read(object, range);
+                self.shared.cold_reads.fetch_add(u64::from(read.is_some()), Ordering::Relaxed);
+                read
             }
             read => read,
         }
@@ -362,9 +353,11 @@ impl Storage for TieredStorage {
         }
     }
 
+    /// Of a cold object it is the length that was copied: an opening asks for that of every object, and needs no remote
+    /// storage for it.
     fn len_device(&self, object: ObjectId) -> Result<u64, StorageError> {
         match self.shared.local.len_device(object) {
-            Err(StorageError::Missing(_)) if self.is_cold(object) => self.shared.remote.copies.len_device(object),
+            Err(StorageError::Missing(_)) => self.shared.copied(object).ok_or(StorageError::Missing(object)),
             len => len,
         }
     }

@@ -248,3 +248,22 @@ fn a_remote_storage_that_is_away_holds_up_neither_writes_nor_reads_of_local_obje
     storage.remove(ObjectId(5)).unwrap();
     assert_eq!(storage.list(), Ok(vec![ObjectId(6), ObjectId(7)]));
 }
+
+#[test]
+fn what_an_opening_asks_for_needs_no_remote_storage() {
+    let (disk, remote) = (SimDisk::new(1), MemoryStorage::new());
+    let storage = open(&disk, &remote);
+    put(&storage, 3).unwrap();
+    storage.copy(ObjectId(3)).unwrap();
+    storage.sync_marks().unwrap();
+    storage.evict(ObjectId(3)).unwrap();
+    drop(storage);
+    // Whoever asks it for the object is told that it is missing.
+    remote.remove(ObjectId(3)).unwrap();
+    let storage = open(&disk, &remote);
+    let len = content(3).len() as u64;
+    assert_eq!(storage.list(), Ok(vec![ObjectId(3)]));
+    assert_eq!((storage.len(ObjectId(3)), storage.len_device(ObjectId(3))), (Ok(len), Ok(len)));
+    assert!(storage.is_cold(ObjectId(3)));
+    assert_eq!(read(&storage, 3), Err(StorageError::Missing(ObjectId(3))));
+}
