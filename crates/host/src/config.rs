@@ -122,6 +122,8 @@ settings! {
             "How long a long-poll waits for data before it answers 204";
         sse_lifetime: Span = "60s", "THALWEG_SSE_LIFETIME", "TIME",
             "How long one SSE connection lives before the client is asked to reconnect";
+        chunk_max_age: Span = "60s", "THALWEG_CHUNK_MAX_AGE", "TIME",
+            "How long caches may keep a chunk behind which its stream goes on; its bytes never change, but may be removed";
         ready_file: PathBuf = "", "THALWEG_READY_FILE", "PATH",
             "Write the address to this file once requests are served; removed on a graceful stop";
     }

@@ -167,6 +167,7 @@ fn streams_config(config: &Config, private: bool) -> StreamsConfig {
         https: config.speaks_tls(),
         long_poll_timeout: config.long_poll_timeout.0,
         sse_lifetime: config.sse_lifetime.0,
+        chunk_max_age: config.chunk_max_age.0,
         streams_max: config.max_streams,
         io_threads: config.io_threads,
         unsent_bytes_max: config.max_unsent.0,

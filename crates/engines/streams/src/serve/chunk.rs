@@ -1,5 +1,6 @@
 //! Content for one answer: its place, its fetching, and its form.
 
+use super::config::ANSWER_MAX_AGE;
 use super::engine::{Engine, closed_visibly, position};
 use super::etag::{etag, gzipped, unchanged};
 use super::flights::{Boarded, Landing};
@@ -14,6 +15,7 @@ use crate::state::StreamState;
 use crate::state::cursor;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 use thalweg_base::{LogId, Lsn, Millis, Offset, Reached, Step, Until};
 use thalweg_http::Fetch;
 use thalweg_http::{Body, Response};
@@ -299,9 +301,9 @@ impl Engine {
                 if !closed {
                     head = head.number(b"Stream-Cursor: ", cursor::next(now, echoed));
                 }
-                head = cacheable(head, place, self.config.private, now);
+                head = cacheable(head, place, self.config.private, ANSWER_MAX_AGE, now);
             }
-            Mode::CatchUp => head = cacheable(head, place, self.config.private, now),
+            Mode::CatchUp => head = cacheable(head, place, self.config.private, self.config.chunk_max_age, now),
         }
         if status == 304 {
             return Answer::Response(place.after, head.finish(Body::Empty));
@@ -400,10 +402,9 @@ impl Task for Compressing {
 }
 
 /// Content between two offsets never changes. Content that expires must not be cached for longer than it lives.
-fn cacheable(mut head: Head, place: &Place, private: bool, now: Millis) -> Head {
-    const FOR_A_MINUTE: &[u8] = b"public, max-age=60, stale-while-revalidate=300";
-    const FOR_A_MINUTE_PRIVATELY: &[u8] = b"private, max-age=60, stale-while-revalidate=300";
-    const WHOLE_MS: u64 = 360_000;
+fn cacheable(mut head: Head, place: &Place, private: bool, max_age: Duration, now: Millis) -> Head {
+    /// How long a cache may go on with an old answer while it asks for a new one.
+    const STALE_SECS: u64 = 300;
     if private {
         head.put(b"Vary: ", b"Authorization, Cookie");
     }
@@ -411,14 +412,15 @@ fn cacheable(mut head: Head, place: &Place, private: bool, now: Millis) -> Head 
         head.put(b"Cache-Control: ", if private { b"private, no-cache" } else { b"no-cache" });
         return head;
     }
-    match place.deadline.map(|deadline| deadline.since(now)) {
-        Some(left) if left < WHOLE_MS => {
-            let mut value = if private { b"private, max-age=".to_vec() } else { b"public, max-age=".to_vec() };
-            value.extend_from_slice(itoa::Buffer::new().format((left / 1_000).min(60)).as_bytes());
-            head.put(b"Cache-Control: ", &value);
-        }
-        _ => head.put(b"Cache-Control: ", if private { FOR_A_MINUTE_PRIVATELY } else { FOR_A_MINUTE }),
+    let mut value = if private { b"private, max-age=".to_vec() } else { b"public, max-age=".to_vec() };
+    let left_secs = place.deadline.map_or(u64::MAX, |deadline| deadline.since(now) / 1_000);
+    let mut number = itoa::Buffer::new();
+    value.extend_from_slice(number.format(max_age.as_secs().min(left_secs)).as_bytes());
+    if left_secs >= max_age.as_secs().saturating_add(STALE_SECS) {
+        value.extend_from_slice(b", stale-while-revalidate=");
+        value.extend_from_slice(number.format(STALE_SECS).as_bytes());
     }
+    head.put(b"Cache-Control: ", &value);
     head
 }
 

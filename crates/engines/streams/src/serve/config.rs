@@ -3,6 +3,9 @@
 use crate::state::retention::Retention;
 use std::time::Duration;
 
+/// How long caches may keep an answer to a long-poll.
+pub(crate) const ANSWER_MAX_AGE: Duration = Duration::from_secs(60);
+
 /// The engine's settings.
 #[derive(Clone, Debug)]
 pub struct StreamsConfig {
@@ -12,6 +15,8 @@ pub struct StreamsConfig {
     pub long_poll_timeout: Duration,
     /// After this time an SSE response ends, and the client reconnects: so that caches can gather readers.
     pub sse_lifetime: Duration,
+    /// How long caches may keep a chunk behind which the stream goes on: its bytes never change.
+    pub chunk_max_age: Duration,
     /// Answers are for their client only, because requests need rights: shared caches must not keep them.
     pub private: bool,
     /// The server speaks TLS itself, so that its own addresses are `https`.
@@ -89,6 +94,7 @@ impl Default for StreamsConfig {
             prefix: "/v1/stream/".into(),
             long_poll_timeout: Duration::from_secs(30),
             sse_lifetime: Duration::from_secs(60),
+            chunk_max_age: ANSWER_MAX_AGE,
             private: false,
             https: false,
             sse_keep_alive: Duration::from_secs(15),

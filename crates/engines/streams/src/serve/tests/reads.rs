@@ -220,3 +220,20 @@ fn reads_of_a_storage_that_is_far_away_wait_together() {
     let took = began.elapsed();
     assert!(took < ROUND_TRIP * 1_000 / 4 / 2, "{took:?}");
 }
+
+#[test]
+fn caches_may_keep_full_chunks_for_as_long_as_is_set_and_never_for_longer_than_they_live() {
+    let year = 365 * 86_400;
+    let rig =
+        Rig::with(StreamsConfig { chunk_max_age: std::time::Duration::from_secs(year), ..StreamsConfig::default() });
+    let full = |name: &str, ttl: &[(&str, &str)]| {
+        rig.send(Put, name, &[&[("Content-Type", "text/plain")], ttl].concat(), b"");
+        (0..40).for_each(|_| drop(rig.post(name, "text/plain", &"x".repeat(256 << 10))));
+        // From the second chunk on: the first one begins where the stream does, which may move.
+        let got = rig.get(&format!("{name}?offset={}", rig.get(name).next()));
+        assert_eq!(got.get("Stream-Up-To-Date"), None);
+        got.get("Cache-Control").unwrap().to_owned()
+    };
+    assert_eq!(full("kept", &[]), "public, max-age=31536000, stale-while-revalidate=300");
+    assert_eq!(full("expires", &[("Stream-TTL", "1000")]), "public, max-age=1000");
+}
