@@ -96,9 +96,15 @@ for kill in $(seq "$KILLS"); do
 done
 check "nothing is lost by $KILLS kills" model verify
 
-# ---- a lost disk
+# ---- a folder that was left to the bucket
 
 stop_server
+kill $STORE_PID; wait $STORE_PID 2>/dev/null
+check "after a stop in order a folder is not served before the bucket was asked" start_is_refused "left everything to the bucket" --data "$WORK/data" --store "$LOCATION"
+start_versitygw "$STORE_PORT"
+
+# ---- a lost disk
+
 check "without --store a folder with cold objects is refused" start_is_refused "start with --store" --data "$WORK/data"
 check "check of such a folder asks for the store" refused "name it with --store" "$THALWEG_BIN" check "$WORK/data"
 check "check reads cold objects with --store" "$THALWEG_BIN" check "$WORK/data" --store "$LOCATION"
@@ -135,4 +141,32 @@ with open(sys.argv[1], "r+b") as f:
     f.seek(50_000); byte = f.read(1); f.seek(50_000); f.write(bytes([byte[0] ^ 1]))
 P
 check "thalweg store check finds a changed byte" refused "is damaged" "$THALWEG_BIN" store check --store "$LOCATION"
+
+# ---- folders that change their store
+
+# other_prefix NAME: an empty prefix of the same bucket.
+other_prefix() { echo "${LOCATION/\/test?/\/$1?}"; }
+rm -rf "$WORK/data" "$WORK/model.json"
+start && append 4; stop_server
+# What is there counts as a part of another store's data.
+echo "from a bucket" >"$WORK/data/FILLING"; rm "$WORK/model.json"
+check "a folder whose filling was cut off begins anew with an empty bucket" start --store "$(other_prefix begun)"
+append 4
+becomes_whole
+append 4
+stop_server KILL
+check "a killed server goes on with its own disk" start --store "$(other_prefix begun)"
+check "nothing of it came from the bucket" model verify
+stop_server KILL
+rm -rf "$WORK/data" "$WORK/model.json"
+start --store "$(other_prefix left)" --cache-bytes 1GiB && append 8 && becomes_whole
+stop_server KILL
+for again in once twice; do
+  check "a folder with everything on its disk starts without its store $again" start
+  append 8
+  sleep 1
+  stop_server
+done
+start && check "it has everything" model verify
+stop_server
 finish store

@@ -22,10 +22,10 @@ use thalweg_base::Durability;
 use thalweg_log::Loss;
 
 /// The format of data folders that this program writes; it reads this one and older ones.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 
 /// Files of a data folder that concern this folder only.
-const OWN: [&str; 7] = ["FORMAT", "LOCK", "RUN", "LINEAGE", "STORE", "FILLING", "reserve"];
+const OWN: [&str; 8] = ["FORMAT", "LOCK", "RUN", "LINEAGE", "STORE", "FILLING", "CLOSED", "reserve"];
 /// How much the files beside the kernel's may take together: they are read at once, so that they fit to each other.
 const BESIDE_BYTES_MAX: u64 = 64 << 20;
 
@@ -168,34 +168,35 @@ impl Folder {
         write(path, "FORMAT", &format!("{format}\n"))
     }
 
-    /// No server has run on the folder before this one.
-    pub(crate) fn is_new(&self) -> bool {
-        self.is_new
+    /// No server has run on the folder before this one, and there is nothing in it.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.is_new || !(self.was_served() || self.path.join(thalweg_log::MANIFEST).exists())
     }
 
     /// The store with which the folder was used last.
     pub fn store(&self) -> Option<String> {
-        fs::read_to_string(self.path.join("STORE")).ok().map(|text| text.trim().to_owned())
+        Some(fs::read_to_string(self.path.join("STORE")).ok()?.lines().next()?.to_owned())
     }
 
-    /// Notes that the folder's objects may be in this store only, from now on.
-    pub(crate) fn note_store(&self, name: &str) -> anyhow::Result<()> {
-        match self.store().as_deref() == Some(name) {
-            true => Ok(()),
-            false => self.write("STORE", &format!("{name}\n")),
-        }
+    /// The owners of the mirror in that store that have run on this folder, as far as they may be in the mirror still.
+    pub(crate) fn mirror_owners(&self) -> Vec<u64> {
+        let text = fs::read_to_string(self.path.join("STORE")).unwrap_or_default();
+        let owners = text.lines().nth(1).unwrap_or_default().split_whitespace();
+        owners.filter_map(|owner| u64::from_str_radix(owner, 16).ok()).collect()
+    }
+
+    /// Notes that the folder's objects may be in this store only, from now on, and who may own its mirror.
+    pub(crate) fn note_store(path: &Path, name: &str, owners: &[u64]) -> anyhow::Result<()> {
+        let owners: Vec<String> = owners.iter().map(|owner| format!("{owner:016x}")).collect();
+        write(path, "STORE", &format!("{name}\n{}\n", owners.join(" ")))
     }
 
     /// Notes that the folder needs no store any longer.
     pub(crate) fn forget_store(&self) -> anyhow::Result<()> {
-        if self.path.join("STORE").exists() {
-            fs::remove_file(self.path.join("STORE"))?;
-            File::open(&self.path)?.sync_all()?;
-        }
-        Ok(())
+        remove(&self.path, "STORE")
     }
 
-    /// A filling of the folder from a bucket has begun, and not ended.
+    /// A filling of the folder from a bucket has begun, and is not in force.
     pub(crate) fn is_filling(&self) -> bool {
         self.path.join("FILLING").exists()
     }
@@ -205,15 +206,37 @@ impl Folder {
         self.write("FILLING", "from a bucket\n")
     }
 
-    /// Notes that the folder is whole. It is a history of its own: other objects than those of the folder from which it
+    /// Notes that the folder is filled. It is a history of its own: other objects than those of the folder from which it
     /// was filled may get the same ids.
-    pub(crate) fn end_filling(&self, loss: Loss) -> anyhow::Result<()> {
+    pub(crate) fn note_filled(&self, loss: Loss) -> anyhow::Result<()> {
         let run = if loss == Loss::Nothing { "stopped\n" } else { "restored\n" };
         self.write("RUN", run)?;
-        self.write("LINEAGE", &format!("{:016x}{:016x}\n", random()?, random()?))?;
-        fs::remove_file(self.path.join("FILLING"))?;
-        File::open(&self.path)?.sync_all()?;
-        Ok(())
+        self.write("LINEAGE", &format!("{:016x}{:016x}\n", random()?, random()?))
+    }
+
+    /// Notes that no server has run on the folder: it is empty.
+    pub(crate) fn forget_runs(&self) -> anyhow::Result<()> {
+        remove(&self.path, "RUN")
+    }
+
+    /// Notes that the folder is whole, or empty, and that no filling is under way.
+    pub(crate) fn end_filling(&self) -> anyhow::Result<()> {
+        remove(&self.path, "FILLING")
+    }
+
+    /// The bucket may say that the folder was closed with everything in it: another one may go on from there.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.path.join("CLOSED").exists()
+    }
+
+    /// Notes that the bucket is about to say so.
+    pub(crate) fn note_closed(path: &Path) -> anyhow::Result<()> {
+        write(path, "CLOSED", "the bucket may be served by another server\n")
+    }
+
+    /// Notes that the bucket says that the folder is in use.
+    pub(crate) fn note_reopened(&self) -> anyhow::Result<()> {
+        remove(&self.path, "CLOSED")
     }
 
     /// Puts a file beside the data: see [`beside`].
@@ -276,7 +299,7 @@ impl Drop for Folder {
             }
             let _ = fs::remove_dir(self.path.join(folder));
         }
-        for name in ["RUN", "FORMAT", "LINEAGE", "STORE", "FILLING", "reserve"]
+        for name in ["RUN", "FORMAT", "LINEAGE", "STORE", "FILLING", "CLOSED", "reserve"]
             .into_iter()
             .chain(self.held.lock().drain(..))
             .chain(["LOCK"])
@@ -386,6 +409,15 @@ pub fn make(path: &Path) -> std::io::Result<Vec<PathBuf>> {
         made.push(folder.to_owned());
     }
     Ok(made)
+}
+
+/// Removes a file, durably, if it is there.
+fn remove(folder: &Path, name: &str) -> anyhow::Result<()> {
+    match fs::remove_file(folder.join(name)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        removed => removed.with_context(|| format!("cannot remove {}", folder.join(name).display()))?,
+    }
+    Ok(File::open(folder)?.sync_all()?)
 }
 
 /// Replaces a small file, durably and as a whole.

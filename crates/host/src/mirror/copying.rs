@@ -41,6 +41,12 @@ pub(super) enum TurnError {
          empty folder as --data to serve what the bucket has"
     )]
     Older { mirrored: Lsn, found: Lsn },
+    /// The folder is an older copy: a later start of it has owned the mirror.
+    #[error(
+        "the bucket was used by a later start of this folder, which is an older copy of it. Name an empty folder as --data to \
+         serve what the bucket has"
+    )]
+    SetBack,
     /// Settling has trimmed the journal every time before its end was held.
     #[error(
         "the journal's end could not be held: settling went on each time, or frames of an old format are not settled yet"
@@ -58,7 +64,7 @@ impl TurnError {
     pub(super) fn is_deposed(&self) -> bool {
         match self {
             Self::Mirror(error) => error.is_deposed(),
-            Self::Foreign { .. } | Self::Older { .. } => true,
+            Self::Foreign { .. } | Self::Older { .. } | Self::SetBack => true,
             _ => false,
         }
     }
@@ -75,6 +81,12 @@ pub(super) struct Parts {
     pub(super) tiers: TieredStorage,
     pub(super) mirror: Arc<Mirror>,
     pub(super) files: ReadFiles,
+    /// Random, for the time that the mirror is owned.
+    pub(super) owner: u64,
+    /// Notes in the folder, durably, which owners the mirror may have.
+    pub(super) note_owners: Box<dyn Fn(&[u64]) -> anyhow::Result<()> + Send + Sync>,
+    /// Notes in the folder, durably, that the mirror may say that it is closed.
+    pub(super) note_closed: Box<dyn Fn() -> anyhow::Result<()> + Send + Sync>,
     /// Local files beyond so many bytes are given up.
     pub(super) local_bytes: u64,
     /// Objects that are copied at the same time.
@@ -87,32 +99,44 @@ pub(super) struct Copying {
     parts: Parts,
     /// The lineage that the mirror has before it is attached: that of the folder from which this one was filled.
     expected: Option<String>,
+    /// Owners that the mirror may have had when it was this folder's last.
+    known: Vec<u64>,
     /// The state that this process has committed last.
     last: Option<Mirrored>,
+    /// The marks were compared with what is in the bucket.
+    is_compared: bool,
     /// Objects that no root of the bucket names were searched for and removed.
     is_swept: bool,
 }
 
 impl Copying {
-    pub(super) fn new(parts: Parts) -> Self {
-        Self { parts, expected: None, last: None, is_swept: false }
+    /// `known`: who may own the mirror, as the folder says.
+    pub(super) fn new(parts: Parts, known: Vec<u64>) -> Self {
+        Self { parts, expected: None, known, last: None, is_compared: false, is_swept: false }
     }
 
     /// The mirror is still that of another folder, from which this one was filled.
-    pub(super) fn expect(&mut self, lineage: Option<&str>) {
-        self.expected = lineage.map(str::to_owned);
+    pub(super) fn expect(&mut self, lineage: &str) {
+        self.expected = Some(lineage.to_owned());
     }
 
     /// Acquires the mirror, if it is this folder's.
     pub(super) fn attach(&mut self) -> Result<(), TurnError> {
         let found = self.parts.mirror.read()?.and_then(|(_, mirrored)| mirrored);
         self.check(found.as_ref())?;
+        let before = found.as_ref().map(|found| found.owner);
+        self.known = before.into_iter().chain([self.parts.owner]).collect();
+        (self.parts.note_owners)(&self.known).map_err(|error| TurnError::Files(format!("{error:#}")))?;
+        if self.parts.mirror.is_acquired() {
+            // By the filling. The commit fails if another one has come since: the folder may have been filled with what
+            // that one has removed by now.
+            self.parts.mirror.commit(&self.own(found))?;
+            self.expected = None;
+        }
         let before = self.parts.mirror.acquire(self.parts.logs.epoch().saturating_sub(1))?;
         // Another one may have been there first.
         self.check(before.as_ref())?;
-        let lineage = &self.parts.lineage;
-        let before = before.unwrap_or_else(|| Mirrored::nothing_of(lineage));
-        let state = Mirrored { lineage: lineage.clone(), is_closed: false, ..before };
+        let state = self.own(before);
         self.parts.mirror.commit(&state)?;
         self.expected = None;
         // The first turn copies and commits, whatever was there.
@@ -120,8 +144,18 @@ impl Copying {
         Ok(())
     }
 
+    /// The state `before`, as that of this folder, which is in use.
+    fn own(&self, before: Option<Mirrored>) -> Mirrored {
+        let lineage = &self.parts.lineage;
+        let before = before.unwrap_or_else(|| Mirrored::nothing_of(lineage));
+        Mirrored { lineage: lineage.clone(), owner: self.parts.owner, is_closed: false, ..before }
+    }
+
     fn check(&self, found: Option<&Mirrored>) -> Result<(), TurnError> {
         let Some(found) = found else { return Ok(()) };
+        if found.lineage == self.parts.lineage && !self.known.contains(&found.owner) {
+            return Err(TurnError::SetBack);
+        }
         if found.lineage != self.parts.lineage && Some(&found.lineage) != self.expected.as_ref() {
             return Err(TurnError::Foreign { found: found.lineage.clone() });
         }
@@ -152,6 +186,7 @@ impl Copying {
         if !self.parts.mirror.is_acquired() || self.last.is_none() {
             self.attach()?;
         }
+        self.compare()?;
         let files = self.files()?;
         // Before the root is held: it does not name them.
         let unneeded = self.parts.tiers.unneeded();
@@ -164,8 +199,11 @@ impl Copying {
         self.copy_objects(&held, is_stopped)?;
         self.parts.tiers.sync_marks()?;
         let tail = self.copy_tail(&tail)?;
-        let lineage = self.parts.lineage.clone();
-        let state = Mirrored { lineage, is_closed, root: held.cut.root.clone(), tail: Some(tail), files };
+        let (lineage, owner) = (self.parts.lineage.clone(), self.parts.owner);
+        let state = Mirrored { lineage, owner, is_closed, root: held.cut.root.clone(), tail: Some(tail), files };
+        if is_closed {
+            (self.parts.note_closed)().map_err(|error| TurnError::Files(format!("{error:#}")))?;
+        }
         self.parts.mirror.commit(&state)?;
         if let Some(before) = last.tail.filter(|before| before.object != tail.object) {
             self.parts.mirror.objects().remove(before.object)?;
@@ -176,6 +214,25 @@ impl Copying {
             self.sweep(&held, tail.object)?;
             self.is_swept = true;
         }
+        Ok(())
+    }
+
+    /// Once: the bucket may have lost objects, or have been set back. What is on the local disk is copied again.
+    fn compare(&mut self) -> Result<(), TurnError> {
+        if self.is_compared {
+            return Ok(());
+        }
+        let missing = self.parts.tiers.compare_copies(&self.parts.mirror.objects().list_with_bytes()?)?;
+        if let Some(first) = missing.first() {
+            tracing::error!(
+                objects = missing.len(),
+                %first,
+                "objects that are in the bucket only are missing there, or have another length: their content is lost, unless \
+                 the bucket can be restored"
+            );
+        }
+        self.parts.counters.missing(missing.len() as u64);
+        self.is_compared = true;
         Ok(())
     }
 
@@ -240,10 +297,13 @@ impl Copying {
         Ok(())
     }
 
-    /// Gives up local files of copied objects: the oldest, until the rest fits. Those that every opening reads stay, so
+    /// Gives up local files of copied objects, once the bucket was seen to have them: the oldest, until the rest fits. Those that every opening reads stay, so
     /// that a start needs no bucket.
     fn evict(&self) -> Result<(), TurnError> {
         let tiers = &self.parts.tiers;
+        if !self.is_compared {
+            return Ok(());
+        }
         let bound = if self.parts.logs.is_low_on_space() { 0 } else { self.parts.local_bytes };
         let mut held = tiers.stats()?.local_bytes;
         if held <= bound {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 use thalweg_disk::{Disk, RealDisk};
-use thalweg_object::Location;
+use thalweg_object::{Location, Mirrored};
 use thalweg_storage::{FileStorage, TieredStorage, copy_object};
 
 /// What was brought back.
@@ -33,7 +33,8 @@ pub fn fetch(data: &Path, location: &Location, progress: &(dyn Fn(u64, u64) + Sy
     }
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(data).context("cannot open the data folder")?);
     let cold = TieredStorage::cold_in(Arc::clone(&disk), FOLDERS)?;
-    let mirror = if cold.is_empty() { None } else { Some(stopped::mirror_of(&folder, location)?) };
+    let is_needed = !cold.is_empty() || folder.is_closed();
+    let mirror = if is_needed { Some(stopped::mirror_of(&folder, location)?) } else { None };
     let total = cold.iter().map(|(_, bytes)| bytes).sum();
     let local = FileStorage::open(Arc::clone(&disk), FOLDERS.objects)?;
     let fetched = Mutex::new(Fetched::default());
@@ -49,6 +50,12 @@ pub fn fetch(data: &Path, location: &Location, progress: &(dyn Fn(u64, u64) + Sy
         progress(fetched.bytes, total);
         Ok(())
     })?;
+    if let Some(mirror) = mirror.filter(|_| folder.is_closed()) {
+        // This folder goes on alone: whoever is filled from the bucket now is behind it.
+        let state = mirror.acquire(0)?.context("the mirror is empty")?;
+        mirror.commit(&Mirrored { is_closed: false, ..state })?;
+        folder.note_reopened()?;
+    }
     start::forget_marks(&*disk)?;
     folder.forget_store()?;
     Ok(fetched.into_inner())

@@ -1,7 +1,7 @@
 //! Fills a new folder from the mirror: everything but the objects, which stay in the bucket until they are read.
 //!
-//! The file `FILLING` is there from before the first change until all is durable: a start that finds it begins anew. The
-//! mirror is acquired first, so that the folder before cannot change it meanwhile.
+//! The file `FILLING` is there from before the first change until the mirror says that it is this folder's: a start that
+//! finds it begins anew. The mirror is acquired first, so that the folder before cannot change it meanwhile.
 
 use super::FOLDERS;
 use crate::folder::{Folder, random};
@@ -21,23 +21,28 @@ const FILLED: [&str; 4] = ["journal", "objects", "copies", "manifest"];
 /// Fills the folder; what clients of the folder before may have seen and is not there.
 pub(super) fn fill(folder: &Folder, disk: &Arc<dyn Disk>, mirror: &Mirror) -> anyhow::Result<Loss> {
     folder.begin_filling()?;
-    for dir in FILLED {
-        for name in disk.list(dir)? {
-            disk.remove(&format!("{dir}/{name}"))?;
-        }
-    }
+    empty(&**disk)?;
     let mirrored = mirror.acquire(0)?.context("the mirror is empty")?;
     let loss = copy(disk, mirror, &mirrored, random()?)?;
     for (name, content) in &mirrored.files {
         folder.put_beside(name, content)?;
     }
-    folder.end_filling(loss)?;
+    folder.note_filled(loss)?;
     tracing::info!(
         position = %mirrored.tail.map_or(thalweg_base::Lsn::ZERO, |tail| tail.end),
         closed = mirrored.is_closed,
         "the folder was filled from the bucket"
     );
     Ok(loss)
+}
+
+/// Removes, durably, what a filling has written.
+pub(super) fn empty(disk: &dyn Disk) -> io::Result<()> {
+    FILLED.into_iter().try_for_each(|dir| {
+        let names = disk.list(dir)?;
+        names.iter().try_for_each(|name| disk.remove(&format!("{dir}/{name}")))?;
+        if names.is_empty() { Ok(()) } else { disk.sync_dir(dir) }
+    })
 }
 
 /// Writes the journal's end, the marks of all objects, and the root, durably.

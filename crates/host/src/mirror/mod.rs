@@ -43,7 +43,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thalweg_disk::{Disk, RealDisk};
 use thalweg_journal::FileJournal;
-use thalweg_log::{Loss, OBJECTS};
+use thalweg_log::{Loss, OBJECTS, epoch_of};
 use thalweg_object::{Beacon, Bucket, BucketOptions, Mirror};
 use thalweg_storage::{CacheOptions, CachedStorage, Folders, Remote, Storage, StoreId, TieredStorage};
 
@@ -86,7 +86,7 @@ pub(crate) fn prepare(folder: &Folder, config: &Config) -> anyhow::Result<Option
     let cold = TieredStorage::cold_in(Arc::clone(&disk), FOLDERS)?;
     let attached = folder.store();
     let Some(location) = &config.store.0 else {
-        start::without_store(folder, attached.as_deref(), &cold)?;
+        start::without_store(folder, &*disk, attached.as_deref(), &cold)?;
         return Ok(None);
     };
     let options = BucketOptions { deadline: START_WITHIN, timeout: START_WITHIN / 3, ..BucketOptions::default() };
@@ -100,18 +100,27 @@ pub(crate) fn prepare(folder: &Folder, config: &Config) -> anyhow::Result<Option
     let mirror = Arc::new(Mirror::new(bucket.clone(), UNIT, crate::folder::random()?));
     let beacon = Beacon::new(asked.clone(), beacon::KEY);
     let folder_is = start::FolderIs {
-        is_new: folder.is_new() || folder.is_filling(),
+        is_new: folder.is_unused() || folder.is_filling(),
+        is_closed: folder.is_closed(),
         lineage: folder.lineage(),
         attached,
         cold: if folder.is_filling() { 0 } else { cold.len() as u64 },
     };
     let (found, decided) = start::decide(&folder_is, &name, read())?;
+    // The newest epoch of objects that are there without a root.
+    let mut newest = 0;
     let loss = match decided {
         Start::GoOn => None,
         Start::Attach => {
+            newest = mirror.objects().list()?.last().map_or(0, |object| epoch_of(*object));
             // Another folder may have been there, of which nothing was copied yet.
             if found.as_ref().is_some_and(|found| found.mirrored.is_some()) {
                 beacon::wait_until_dark(&beacon, &name)?;
+            }
+            if folder.is_filling() {
+                // What is there is a part of another store's data.
+                fill::empty(&*disk)?;
+                folder.forget_runs()?;
             }
             start::forget_marks(&*disk)?;
             None
@@ -135,7 +144,7 @@ pub(crate) fn prepare(folder: &Folder, config: &Config) -> anyhow::Result<Option
     let tiers = TieredStorage::open(disk, FOLDERS, remote)?;
     Ok(Some(Prepared {
         storage: Arc::new(tiers.clone()),
-        above: found.as_ref().map_or(0, |found| found.epoch),
+        above: found.as_ref().map_or(0, |found| found.epoch).max(newest),
         loss,
         tiers,
         cache,
@@ -172,29 +181,35 @@ impl Prepared {
     ) -> anyhow::Result<Mirroring> {
         let Some(location) = &config.store.0 else { anyhow::bail!("a mirror without --store") };
         let counters = Arc::<Counters>::default();
-        let files = {
-            let path = self.folder.clone();
-            Box::new(move || crate::folder::beside(&path))
-        };
+        let (beside, closed, noted) = (self.folder.clone(), self.folder.clone(), self.folder.clone());
+        let name = location.to_string();
         let parts = Parts {
             lineage: self.lineage.clone(),
             logs,
             journal,
             tiers: self.tiers.clone(),
             mirror: Arc::clone(&self.mirror),
-            files,
+            files: Box::new(move || crate::folder::beside(&beside)),
+            owner: crate::folder::random()?,
+            note_owners: Box::new(move |owners| Folder::note_store(&noted, &name, owners)),
+            note_closed: Box::new(move || Folder::note_closed(&closed)),
             local_bytes: config.cache_bytes.0 / 2,
             copies_at_once: COPIES_AT_ONCE,
             counters: Arc::clone(&counters),
         };
-        let mut copying = Copying::new(parts);
+        let mut copying = Copying::new(parts, folder.mirror_owners());
         if let Some(found) = &self.found {
-            copying.expect(found.lineage());
+            found.lineage().into_iter().for_each(|lineage| copying.expect(lineage));
             copying.attach().context("the mirror cannot be used")?;
+            // The mirror says now that it is this folder's, and in use. A refused start must not remove the folder.
+            if folder.is_filling() {
+                folder.note_served();
+                folder.end_filling()?;
+            }
+            folder.note_reopened()?;
         } else {
             counters.note_turn(false);
         }
-        folder.note_store(&location.to_string())?;
         let every = config.store_beacon.0;
         let owner = Owner::of_this_process(&self.lineage, config, every);
         let shared = Arc::new(Shared {

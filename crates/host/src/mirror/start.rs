@@ -36,6 +36,8 @@ pub(super) struct FolderIs {
     /// No server has run on it.
     pub(super) is_new: bool,
     pub(super) lineage: String,
+    /// Its last server has stopped and left everything to the bucket: another one may serve that by now.
+    pub(super) is_closed: bool,
     /// The store that it was used with last.
     pub(super) attached: Option<String>,
     /// How many of its objects are in a bucket only.
@@ -53,6 +55,10 @@ pub(super) enum Start {
     Fill,
 }
 
+/// Why a folder cannot be served without asking its bucket first.
+const CLOSED: &str = "the last server on this folder stopped in order and left everything to the bucket, so that another one may serve \
+                      it by now";
+
 /// Decides for a store of this `name`, or refuses. A folder that was used with the store before goes on without an
 /// answer of the bucket.
 pub(super) fn decide(
@@ -62,6 +68,9 @@ pub(super) fn decide(
 ) -> anyhow::Result<(Option<Found>, Start)> {
     let found = match read {
         Ok(found) => found,
+        Err(error) if folder.is_closed && !folder.is_new => {
+            return Err(error).context(format!("{CLOSED}, and {name} cannot be asked: start when it answers"));
+        }
         Err(error) if !folder.is_new && folder.attached.as_deref() == Some(name) => {
             tracing::warn!(
                 store = name,
@@ -93,7 +102,12 @@ pub(super) fn decide(
 }
 
 /// Refuses a folder that cannot be served without its store.
-pub(super) fn without_store(folder: &Folder, attached: Option<&str>, cold: &[(ObjectId, u64)]) -> anyhow::Result<()> {
+pub(super) fn without_store(
+    folder: &Folder,
+    disk: &dyn Disk,
+    attached: Option<&str>,
+    cold: &[(ObjectId, u64)],
+) -> anyhow::Result<()> {
     let store = attached.unwrap_or("its bucket");
     if folder.is_filling() {
         bail!("{} was being filled from a bucket: start again with the same --store", folder.path().display());
@@ -107,16 +121,24 @@ pub(super) fn without_store(folder: &Folder, attached: Option<&str>, cold: &[(Ob
             folder.path().display()
         );
     }
+    if folder.is_closed() {
+        bail!("{CLOSED}: start with --store, or take the folder out of {store} with `thalweg store fetch` first");
+    }
     if let Some(store) = attached {
         tracing::warn!("without --store nothing is copied to {store} any longer");
     }
-    Ok(())
+    // Objects that this server removes would keep their marks, and seem to be in the bucket only.
+    forget_marks(disk)?;
+    folder.forget_store()
 }
 
-/// Removes all marks: they are of another store, and no object is in that one only.
+/// Removes all marks, durably: they are of another store, and no object is in that one only.
 pub(super) fn forget_marks(disk: &dyn Disk) -> anyhow::Result<()> {
-    for name in disk.list(FOLDERS.marks)? {
-        disk.remove(&format!("{}/{name}", FOLDERS.marks))?;
+    let names = disk.list(FOLDERS.marks)?;
+    names.iter().try_for_each(|name| disk.remove(&format!("{}/{name}", FOLDERS.marks)))?;
+    if !names.is_empty() {
+        // One that came back after a loss of power would stand for a copy that the next store does not have.
+        disk.sync_dir(FOLDERS.marks)?;
     }
     Ok(())
 }
@@ -131,7 +153,7 @@ mod tests {
     const STORE: &str = "s3://b/p";
 
     fn folder(is_new: bool, attached: Option<&str>, cold: u64) -> FolderIs {
-        FolderIs { is_new, lineage: "mine".into(), attached: attached.map(str::to_owned), cold }
+        FolderIs { is_new, is_closed: false, lineage: "mine".into(), attached: attached.map(str::to_owned), cold }
     }
 
     fn found(lineage: Option<&str>, is_whole: bool) -> anyhow::Result<Found> {
@@ -155,6 +177,7 @@ mod tests {
     fn a_folder_and_a_mirror_meet_in_one_way() {
         let (new, used) = (folder(true, None, 0), folder(false, None, 0));
         let (attached, cold) = (folder(false, Some(STORE), 0), folder(false, Some(STORE), 3));
+        let closed = FolderIs { is_closed: true, ..folder(false, Some(STORE), 0) };
         let moved = folder(false, Some("s3://other/p"), 3);
         let (empty, begun) = (|| found(None, false), |lineage| found(Some(lineage), false));
         let whole = |lineage| found(Some(lineage), true);
@@ -178,6 +201,9 @@ mod tests {
             ("a folder with another store, no answer", &moved, away(), None),
             ("a folder with this store, no answer", &attached, away(), Some(Start::GoOn)),
             ("a folder with cold objects in this store, no answer", &cold, away(), Some(Start::GoOn)),
+            ("a closed folder, no answer: another one may have gone on", &closed, away(), None),
+            ("a closed folder, its own mirror", &closed, whole("mine"), Some(Start::GoOn)),
+            ("a closed folder, an emptied bucket", &closed, empty(), Some(Start::Attach)),
         ] {
             assert_eq!(decided(folder, found), expected, "{name}");
         }

@@ -13,6 +13,7 @@ pub(super) struct Counters {
     failures: AtomicU64,
     /// When the bucket last had all of the folder, in milliseconds since 1970.
     whole_ms: AtomicU64,
+    missing: AtomicU64,
     is_failing: AtomicBool,
     tiers: Mutex<TierStats>,
 }
@@ -35,6 +36,11 @@ impl Counters {
         }
     }
 
+    /// So many objects that should be in the bucket are not.
+    pub(super) fn missing(&self, objects: u64) {
+        self.missing.store(objects, Ordering::Relaxed);
+    }
+
     /// Whether the last turn has failed.
     pub(super) fn is_failing(&self) -> bool {
         self.is_failing.load(Ordering::Relaxed)
@@ -52,6 +58,7 @@ pub struct MirrorStats {
     copied_bytes: u64,
     failures: u64,
     whole_ms: u64,
+    missing: u64,
     tiers: TierStats,
     cache: CacheStats,
     requests: Vec<(object::Kind, RequestStats)>,
@@ -65,6 +72,7 @@ impl MirrorStats {
             copied_bytes: load(&counters.copied_bytes),
             failures: load(&counters.failures),
             whole_ms: load(&counters.whole_ms),
+            missing: load(&counters.missing),
             tiers: *counters.tiers.lock(),
             cache,
             requests: object::Kind::ALL.into_iter().map(|kind| (kind, bucket.stats(kind))).collect(),
@@ -84,6 +92,7 @@ impl MirrorStats {
             ("offload_failed_total", Counter, "Attempts to copy that failed and are repeated.", f(self.failures)),
             ("offload_last_whole_timestamp_seconds", Gauge, "When the bucket last had all of the folder, as Unix time; 0 before.", f(self.whole_ms) / 1e3),
             ("offload_behind_bytes", Gauge, "Bytes of objects on the local disk that the bucket does not have.", f(tiers.uncopied_bytes)),
+            ("store_missing_objects", Gauge, "Objects that are in the bucket only, and were missing there at the start.", f(self.missing)),
             ("local_object_bytes", Gauge, "Bytes of objects on the local disk.", f(tiers.local_bytes)),
             ("cold_objects", Gauge, "Objects that are in the bucket only.", f(tiers.cold_objects)),
             ("cold_bytes", Gauge, "Bytes of them.", f(tiers.cold_bytes)),

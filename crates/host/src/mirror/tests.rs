@@ -12,20 +12,35 @@ use super::copying::{Copying, Parts, TurnError};
 use super::stats::Counters;
 use super::{FOLDERS, UNIT, fill};
 use crate::UnitLogs;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::{LogId, Millis, Offset};
 use thalweg_disk::Disk;
 use thalweg_journal::{Class, Options};
-use thalweg_log::{Append, FileUnit, Lengths, LogsOptions, Loss, Op, ReadFrom, When};
+use thalweg_log::{Append, FileUnit, Lengths, LogsOptions, Loss, Op, ReadFrom, UnitError, When};
 use thalweg_object::{Bucket, BucketOptions, Mirror, SimulatedBucket};
 use thalweg_sim::{Rand64, SimDisk};
 use thalweg_storage::{Remote, Storage, TieredStorage};
 
-struct Machine {
+/// What stays when a process ends.
+#[derive(Clone)]
+struct Disked {
     disk: SimDisk,
     lineage: String,
+    /// Owners of the mirror, as the folder notes them.
+    owners: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Disked {
+    fn new(disk: SimDisk, lineage: &str) -> Self {
+        Self { disk, lineage: lineage.to_owned(), owners: Arc::default() }
+    }
+}
+
+struct Machine {
+    folder: Disked,
     unit: FileUnit<()>,
     copying: Copying,
     tiers: TieredStorage,
@@ -65,7 +80,7 @@ impl World {
         let logs = BTreeMap::new();
         let (machine, deposed, clients, cold_reads, filled) = (None, Vec::new(), 0, 0, 0);
         let mut world = Self { seed, bucket, random, logs, machine, deposed, clients, cold_reads, filled };
-        world.machine = Some(world.open(SimDisk::new(seed), "first".into(), None, Loss::Nothing));
+        world.machine = Some(world.open(&Disked::new(SimDisk::new(seed), "first"), None, Loss::Nothing));
         world
     }
 
@@ -81,8 +96,20 @@ impl World {
         Arc::new(Mirror::new(bucket, UNIT, self.clients << 40))
     }
 
-    fn open(&mut self, disk: SimDisk, lineage: String, expected: Option<&str>, loss: Loss) -> Machine {
+    fn open(&mut self, folder: &Disked, expected: Option<&str>, loss: Loss) -> Machine {
         let mirror = self.client();
+        self.open_with(mirror, folder, expected, loss).unwrap_or_else(|error| panic!("seed {}: {error}", self.seed))
+    }
+
+    fn open_with(
+        &mut self,
+        mirror: Arc<Mirror>,
+        folder: &Disked,
+        expected: Option<&str>,
+        loss: Loss,
+    ) -> Result<Machine, UnitError> {
+        let Disked { disk, lineage, owners } = folder.clone();
+        let noted = Arc::clone(&owners);
         let copies: Arc<dyn Storage> = Arc::clone(mirror.objects()) as _;
         let remote = Remote { reads: Arc::clone(&copies), copies };
         let tiers = TieredStorage::open(Arc::new(disk.clone()), FOLDERS, remote).unwrap();
@@ -99,7 +126,7 @@ impl World {
             Options { segment_bytes: 64 << 10, max_payload: 16 << 10, salt: self.clients, ..Options::default() };
         let open = || FileUnit::open_over(Arc::new(disk.clone()), Arc::new(tiers.clone()), above, journal, logs, loss);
         // A cold object may be needed, and the bucket not answer.
-        let unit = (0..20).find_map(|_| open().ok()).unwrap_or_else(|| panic!("{:?}", open().err()));
+        let unit = (0..20).find_map(|_| open().ok()).map_or_else(open, Ok)?;
         let parts = Parts {
             lineage: lineage.clone(),
             logs: Arc::clone(&unit.logs) as _,
@@ -107,13 +134,19 @@ impl World {
             tiers: tiers.clone(),
             mirror,
             files: Box::new(|| Ok(Vec::new())),
+            owner: self.clients,
+            note_owners: Box::new(move |known| {
+                known.clone_into(&mut noted.lock());
+                Ok(())
+            }),
+            note_closed: Box::new(|| Ok(())),
             local_bytes: 4096,
             copies_at_once: 1,
             counters: Arc::<Counters>::default(),
         };
-        let mut copying = Copying::new(parts);
-        copying.expect(expected);
-        Machine { disk, lineage, unit, copying, tiers }
+        let mut copying = Copying::new(parts, owners.lock().clone());
+        expected.into_iter().for_each(|lineage| copying.expect(lineage));
+        Ok(Machine { folder: folder.clone(), unit, copying, tiers })
     }
 
     fn live(&self) -> &Machine {
@@ -211,12 +244,12 @@ impl World {
 
     /// The process or the power goes, and the machine starts again.
     fn restart(&mut self) {
-        let Machine { disk, lineage, .. } = self.machine.take().unwrap();
+        let Machine { folder, .. } = self.machine.take().unwrap();
         match self.pick(2) {
-            0 => disk.crash_kill(),
-            _ => disk.crash_power(),
+            0 => folder.disk.crash_kill(),
+            _ => folder.disk.crash_power(),
         }
-        self.machine = Some(self.open(disk, lineage, None, Loss::Nothing));
+        self.machine = Some(self.open(&folder, None, Loss::Nothing));
         self.check(|content| content.durable);
     }
 
@@ -239,13 +272,38 @@ impl World {
         });
         let loss = loss.expect("the bucket answers some time");
         disk.crash_power();
-        let lineage = format!("filled {}", self.clients);
-        let mut machine = self.open(disk, lineage, Some(&mirrored.lineage), loss);
+        let folder = Disked::new(disk, &format!("filled {}", self.clients));
+        if self.pick(4) == 0 {
+            return self.come_back(lost, mirror, &folder, loss);
+        }
+        let mut machine = self.open_with(mirror, &folder, Some(&mirrored.lineage), loss).unwrap();
         until(|| machine.copying.attach());
         self.machine = Some(machine);
         self.filled += 1;
         self.check(|content| content.mirrored);
         self.deposed.push(lost);
+    }
+
+    /// The machine that was taken for lost starts again before the filled one has the mirror: that one must give up.
+    fn come_back(&mut self, lost: Machine, mirror: Arc<Mirror>, filled: &Disked, loss: Loss) {
+        let old = lost.folder.clone();
+        drop(lost);
+        old.disk.crash_kill();
+        let mut back = self.open(&old, None, Loss::Nothing);
+        until(|| back.copying.attach());
+        self.machine = Some(back);
+        self.check(|content| content.durable);
+        if self.pick(2) == 0 {
+            self.settle();
+            drop(self.turn(false));
+        }
+        // Objects that it needs may be gone by now.
+        let Ok(mut machine) = self.open_with(mirror, filled, Some(&old.lineage), loss) else { return };
+        let refused = (0..50).find_map(|_| match machine.copying.attach() {
+            Ok(()) => panic!("seed {}: two machines have the mirror", self.seed),
+            Err(error) => error.is_deposed().then_some(()),
+        });
+        assert!(refused.is_some(), "seed {}: the bucket never answers", self.seed);
     }
 
     /// A machine that was replaced goes on as if it were not.

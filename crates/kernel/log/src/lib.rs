@@ -65,6 +65,7 @@ pub use recovery::{Alone, Loaded, Replaying, decode_root};
 pub use run::RunError;
 pub use scrub::{Scrub, Unchecked};
 pub use settle::When;
+pub use thalweg_unit::epoch_of;
 pub use unit::{FileUnit, MANIFEST, OBJECTS};
 pub use upkeep::{LogsStats, UpkeepError};
 pub use wakeup::NextRound;

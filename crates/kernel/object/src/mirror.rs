@@ -30,6 +30,8 @@ const VERSION: u8 = 1;
 pub struct Mirrored {
     /// The lineage of the folder.
     pub lineage: String,
+    /// Drawn at random by each server that has owned the mirror: an older copy of the folder does not know it.
+    pub owner: u64,
     /// The folder was closed in this state: nothing was ever in it that is not here.
     pub is_closed: bool,
     /// The root of the unit; empty before the first copy is whole.
@@ -86,12 +88,20 @@ impl Mirrored {
     /// The state of a folder of which nothing is copied yet.
     #[must_use]
     pub fn nothing_of(lineage: &str) -> Self {
-        Self { lineage: lineage.to_owned(), is_closed: false, root: Bytes::new(), tail: None, files: Vec::new() }
+        Self {
+            lineage: lineage.to_owned(),
+            owner: 0,
+            is_closed: false,
+            root: Bytes::new(),
+            tail: None,
+            files: Vec::new(),
+        }
     }
 
     fn encode(&self) -> Vec<u8> {
         let mut out = vec![KIND, VERSION, u8::from(self.is_closed)];
         out.put_bytes(self.lineage.as_bytes());
+        out.put_u64(self.owner);
         out.put_bytes(&self.root);
         match self.tail {
             None => out.push(0),
@@ -128,6 +138,7 @@ impl Mirrored {
             std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| DecodeError::Range("text of a mirror"))
         };
         let lineage = text(d.bytes()?)?;
+        let owner = d.u64()?;
         let root = Bytes::copy_from_slice(d.bytes()?);
         let tail = match d.u8()? {
             0 => None,
@@ -142,7 +153,7 @@ impl Mirrored {
         if root.is_empty() != tail.is_none() {
             return Err(DecodeError::Range("a mirror's root without a tail"));
         }
-        Ok(Self { lineage, is_closed, root, tail, files })
+        Ok(Self { lineage, owner, is_closed, root, tail, files })
     }
 }
 
@@ -322,15 +333,22 @@ mod tests {
     fn sample() -> Mirrored {
         let tail = Some(MirroredTail { object: ObjectId(0x3_0000_0009), bytes: 300, end: Lsn(200) });
         let files = vec![("KEYS".to_owned(), Bytes::from_static(b"k"))];
-        Mirrored { lineage: "abc".into(), is_closed: true, root: Bytes::from_static(b"\x04root"), tail, files }
+        Mirrored {
+            lineage: "abc".into(),
+            owner: 0x1122,
+            is_closed: true,
+            root: Bytes::from_static(b"\x04root"),
+            tail,
+            files,
+        }
     }
 
     #[test]
     fn the_form_is_pinned() {
         let hex: String = sample().encode().iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(hex, "b00101036162630504726f6f74018980808030ac02c80101044b455953016b");
+        assert_eq!(hex, "b001010361626322110000000000000504726f6f74018980808030ac02c80101044b455953016b");
         let nothing = Mirrored::nothing_of("abc");
-        assert_eq!(nothing.encode(), [KIND, 1, 0, 3, b'a', b'b', b'c', 0, 0, 0]);
+        assert_eq!(nothing.encode(), [&[KIND, 1, 0, 3][..], b"abc", &[0; 11]].concat());
         assert_eq!(Mirrored::decode(&nothing.encode()), Ok(nothing));
     }
 
@@ -343,7 +361,7 @@ mod tests {
             assert!(Mirrored::decode(&whole[..len]).is_err(), "{len} bytes");
         }
         assert!(Mirrored::decode(&[&whole[..], &[0]].concat()).is_err());
-        assert!(Mirrored::decode(&[KIND, 1, 0, 0, 1, 7, 0, 0]).is_err(), "a root needs a tail");
+        assert!(Mirrored::decode(&[KIND, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 7, 0, 0]).is_err(), "a root needs a tail");
     }
 
     #[test]

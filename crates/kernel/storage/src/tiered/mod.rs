@@ -162,8 +162,8 @@ impl TieredStorage {
         let len = shared.local.len(object)?;
         match copy_object(object, &shared.local, &*shared.remote.copies) {
             Ok(_) => {}
-            // An earlier copy whose mark was lost. Ids are never used again, so it is of the same bytes.
-            Err(StorageError::Exists(_)) if shared.remote.copies.len(object)? == len => {}
+            // An earlier copy whose mark was lost.
+            Err(StorageError::Exists(_)) if same_bytes(object, &shared.local, &*shared.remote.copies)? => {}
             Err(error) => return Err(error),
         }
         shared.mark(object, len)?;
@@ -173,6 +173,32 @@ impl TieredStorage {
             self.remove(object)?;
         }
         Ok(len)
+    }
+
+    /// Compares the marks with the objects that the remote storage has, sorted, with their lengths in bytes. A mark
+    /// without its copy goes, if the object is on the local disk; the other objects are lost, and returned.
+    pub fn compare_copies(&self, found: &[(ObjectId, u64)]) -> Result<Vec<ObjectId>, StorageError> {
+        let shared = &self.shared;
+        let copied: Vec<(ObjectId, u64)> =
+            shared.state.lock().copied.iter().map(|(object, len)| (*object, *len)).collect();
+        let mut lost = Vec::new();
+        let mut is_changed = false;
+        for (object, len) in copied.into_iter().filter(|copy| found.binary_search(copy).is_err()) {
+            if !shared.has_local(object) {
+                // Or it was removed meanwhile.
+                lost.extend(shared.copied(object).map(|_| object));
+                continue;
+            }
+            shared.marks.remove(Mark { object, len })?;
+            let mut state = shared.state.lock();
+            state.copied.remove(&object);
+            state.unsynced.remove(&object);
+            is_changed = true;
+        }
+        if is_changed {
+            shared.marks.sync()?;
+        }
+        Ok(lost)
     }
 
     /// Makes the marks durable that were put since the last call.
@@ -389,6 +415,24 @@ impl Storage for TieredStorage {
         let all: BTreeSet<ObjectId> = local.into_iter().chain(state.copied.keys().copied()).collect();
         Ok(all.into_iter().collect())
     }
+}
+
+/// Whether both storages have the same bytes under an id. Waits for both.
+fn same_bytes(object: ObjectId, one: &dyn Storage, other: &dyn Storage) -> Result<bool, StorageError> {
+    const PIECE_BYTES: u64 = 4 << 20;
+    let len = one.len(object)?;
+    if other.len(object)? != len {
+        return Ok(false);
+    }
+    let mut at = 0;
+    while at < len {
+        let range = at..len.min(at + PIECE_BYTES);
+        if one.read(object, range.clone()).wait()? != other.read(object, range.clone()).wait()? {
+            return Ok(false);
+        }
+        at = range.end;
+    }
+    Ok(true)
 }
 
 /// The failure of an operation on the folder of objects.
