@@ -16,8 +16,8 @@ STORE_PORT=${LOCATION#*127.0.0.1:} STORE_PORT=${STORE_PORT%%&*}
 
 # Small sizes, so that data settles and moves within moments, and little of it stays.
 SMALL="--settle-bytes 1MiB --settle-after 300ms --window-bytes 1MiB --journal-segment-bytes 4MiB --chunk-cache-bytes 1MiB
-  --offload-every 300ms --store-beacon 500ms --cache-bytes 8MiB"
-start() { start_server $SMALL "$@"; }
+  --offload-every 300ms --store-beacon 500ms"
+start() { THALWEG_CACHE_BYTES=${CACHE_BYTES:-8MiB} start_server $SMALL "$@"; }
 with_store() { start --store "$LOCATION" "$@"; }
 model() { local command=$1; shift; node "$ROOT/tests/store/model.mjs" "$command" "$WORK/model.json" "$BASE" "$@"; }
 append() { model append --streams $STREAMS --megabytes "$(python3 -c "print($1 / $STREAMS)")" >/dev/null; }
@@ -159,7 +159,9 @@ check "a killed server goes on with its own disk" start --store "$(other_prefix 
 check "nothing of it came from the bucket" model verify
 stop_server KILL
 rm -rf "$WORK/data" "$WORK/model.json"
-start --store "$(other_prefix left)" --cache-bytes 1GiB && append 8 && becomes_whole
+CACHE_BYTES=1GiB start --store "$(other_prefix left)" || fail "a new folder starts with a large cache"
+append 8
+becomes_whole
 stop_server KILL
 for again in once twice; do
   check "a folder with everything on its disk starts without its store $again" start
@@ -168,5 +170,28 @@ for again in once twice; do
   stop_server
 done
 start && check "it has everything" model verify
+stop_server
+
+# ---- copies of folders, and a bucket that lost its root
+
+rm -rf "$WORK/data" "$WORK/model.json"
+start --store "$(other_prefix copied)" && append 20
+becomes_whole
+stop_server KILL
+cp -a "$WORK/data" "$WORK/older"
+start --store "$(other_prefix copied)" && append 4
+becomes_whole
+check "a copy of the folder is refused while the server lives" start_is_refused "is in use by" --data "$WORK/older" --store "$(other_prefix copied)"
+check "the server goes on" model verify
+stop_server KILL
+check "an older copy of a folder is refused" start_is_refused "older copy" --data "$WORK/older" --store "$(other_prefix copied)"
+rm "$WORK/versitygw/$BUCKET/copied/m/main"
+check "a folder goes on whose bucket has lost the root" start --store "$(other_prefix copied)"
+append 4
+check "the bucket then has all of it" becomes_whole
+rm "$WORK/versitygw/$BUCKET/copied/m/main"
+append 4
+check "so does a server that is running" becomes_whole
+check "nothing is missing" model verify
 stop_server
 finish store

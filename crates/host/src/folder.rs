@@ -188,7 +188,13 @@ impl Folder {
     /// Notes that the folder's objects may be in this store only, from now on, and who may own its mirror.
     pub(crate) fn note_store(path: &Path, name: &str, owners: &[u64]) -> anyhow::Result<()> {
         let owners: Vec<String> = owners.iter().map(|owner| format!("{owner:016x}")).collect();
-        write(path, "STORE", &format!("{name}\n{}\n", owners.join(" ")))
+        write(path, "STORE", &format!("{name}\n{}\n{}\n", owners.join(" "), place(path)?))
+    }
+
+    /// Whether the folder is the very one in which the store was noted, and not a copy of it.
+    pub(crate) fn is_where_it_was(&self) -> bool {
+        let text = fs::read_to_string(self.path.join("STORE")).unwrap_or_default();
+        place(&self.path).is_ok_and(|place| text.lines().nth(2) == Some(&place))
     }
 
     /// Notes that the folder needs no store any longer.
@@ -409,6 +415,12 @@ pub fn make(path: &Path) -> std::io::Result<Vec<PathBuf>> {
         made.push(folder.to_owned());
     }
     Ok(made)
+}
+
+/// Names a folder on a machine: a copy of it has another name.
+fn place(path: &Path) -> anyhow::Result<String> {
+    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    Ok(format!("{machine} {}", fs::metadata(path)?.ino()))
 }
 
 /// Removes a file, durably, if it is there.

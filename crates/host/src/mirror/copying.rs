@@ -8,6 +8,7 @@ use super::at_once::at_once;
 use super::stats::Counters;
 use crate::unit::UnitLogs;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ use thiserror::Error;
 
 /// How often to take a root again whose journal was trimmed before it was held.
 const HOLD_TRIES: usize = 100;
+/// Objects that are copied before their marks are synced, and before local files may go.
+const COPIES_PER_ROUND: usize = 64;
 /// How much the files beside the data may take in the mirror's root.
 const FILES_BYTES_MAX: usize = 1 << 20;
 
@@ -73,6 +76,9 @@ impl TurnError {
 /// The files beside the data.
 pub(super) type ReadFiles = Box<dyn Fn() -> anyhow::Result<Vec<(String, Bytes)>> + Send + Sync>;
 
+/// Notes owners of the mirror.
+pub(super) type NoteOwners = Box<dyn Fn(&[u64]) -> anyhow::Result<()> + Send + Sync>;
+
 /// What copying needs of the served folder.
 pub(super) struct Parts {
     pub(super) lineage: String,
@@ -84,7 +90,7 @@ pub(super) struct Parts {
     /// Random, for the time that the mirror is owned.
     pub(super) owner: u64,
     /// Notes in the folder, durably, which owners the mirror may have.
-    pub(super) note_owners: Box<dyn Fn(&[u64]) -> anyhow::Result<()> + Send + Sync>,
+    pub(super) note_owners: NoteOwners,
     /// Notes in the folder, durably, that the mirror may say that it is closed.
     pub(super) note_closed: Box<dyn Fn() -> anyhow::Result<()> + Send + Sync>,
     /// Local files beyond so many bytes are given up.
@@ -103,6 +109,10 @@ pub(super) struct Copying {
     known: Vec<u64>,
     /// The state that this process has committed last.
     last: Option<Mirrored>,
+    /// Ends of the journal that no root of the bucket names any longer.
+    old_tails: Vec<ObjectId>,
+    /// Files that were left out, of which the log has told.
+    left_out: HashSet<String>,
     /// The marks were compared with what is in the bucket.
     is_compared: bool,
     /// Objects that no root of the bucket names were searched for and removed.
@@ -112,7 +122,16 @@ pub(super) struct Copying {
 impl Copying {
     /// `known`: who may own the mirror, as the folder says.
     pub(super) fn new(parts: Parts, known: Vec<u64>) -> Self {
-        Self { parts, expected: None, known, last: None, is_compared: false, is_swept: false }
+        Self {
+            parts,
+            expected: None,
+            known,
+            last: None,
+            old_tails: Vec::new(),
+            left_out: HashSet::new(),
+            is_compared: false,
+            is_swept: false,
+        }
     }
 
     /// The mirror is still that of another folder, from which this one was filled.
@@ -175,8 +194,15 @@ impl Copying {
     /// Copies what the bucket lacks, and commits. `is_closed`: the unit was closed. Ends early when `is_stopped`.
     pub(super) fn turn(&mut self, is_closed: bool, is_stopped: &(dyn Fn() -> bool + Sync)) -> Result<(), TurnError> {
         let copied = self.copy(is_closed, is_stopped);
+        if let Err(TurnError::Mirror(error)) = &copied
+            && error.is_root_missing()
+        {
+            // The folder decides: the next turn makes a root again, and looks for what else is missing.
+            self.parts.mirror.release();
+            (self.last, self.is_compared) = (None, false);
+        }
         // Also while the bucket is away: what it has already may make room.
-        let evicted = self.evict();
+        let evicted = self.parts.tiers.sync_marks().map_err(TurnError::from).and_then(|()| self.evict());
         self.parts.counters.tiers(self.parts.tiers.stats()?);
         self.parts.counters.note_turn(copied.is_ok());
         copied.and(evicted)
@@ -187,6 +213,7 @@ impl Copying {
             self.attach()?;
         }
         self.compare()?;
+        self.bring_home()?;
         let files = self.files()?;
         // Before the root is held: it does not name them.
         let unneeded = self.parts.tiers.unneeded();
@@ -197,7 +224,6 @@ impl Copying {
             return Ok(());
         }
         self.copy_objects(&held, is_stopped)?;
-        self.parts.tiers.sync_marks()?;
         let tail = self.copy_tail(&tail)?;
         let (lineage, owner) = (self.parts.lineage.clone(), self.parts.owner);
         let state = Mirrored { lineage, owner, is_closed, root: held.cut.root.clone(), tail: Some(tail), files };
@@ -205,10 +231,12 @@ impl Copying {
             (self.parts.note_closed)().map_err(|error| TurnError::Files(format!("{error:#}")))?;
         }
         self.parts.mirror.commit(&state)?;
-        if let Some(before) = last.tail.filter(|before| before.object != tail.object) {
-            self.parts.mirror.objects().remove(before.object)?;
-        }
+        self.old_tails.extend(last.tail.map(|before| before.object).filter(|before| *before != tail.object));
         self.last = Some(state);
+        while let Some(old) = self.old_tails.last() {
+            self.parts.mirror.objects().remove(*old)?;
+            self.old_tails.pop();
+        }
         self.parts.tiers.remove_copies(&unneeded)?;
         if !self.is_swept {
             self.sweep(&held, tail.object)?;
@@ -236,11 +264,37 @@ impl Copying {
         Ok(())
     }
 
-    fn files(&self) -> Result<Vec<(String, Bytes)>, TurnError> {
-        let files = (self.parts.files)().map_err(|error| TurnError::Files(format!("{error:#}")))?;
-        let bytes: usize = files.iter().map(|(_, content)| content.len()).sum();
-        if bytes > FILES_BYTES_MAX {
-            return Err(TurnError::Files(format!("they have {bytes} bytes, and {FILES_BYTES_MAX} can be copied")));
+    /// What every opening reads comes back to the local disk after a filling, so that a start needs no bucket.
+    fn bring_home(&self) -> Result<(), TurnError> {
+        let tiers = &self.parts.tiers;
+        let cold = self.parts.logs.opening_objects().into_iter().filter(|object| tiers.is_cold(*object));
+        for object in cold {
+            match tiers.bring_home(object) {
+                // It was removed meanwhile; or it is lost, and that was told.
+                Ok(()) | Err(StorageError::Missing(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The small files beside the data. One that is too large for a root, such as a log that somebody put there, is left
+    /// out.
+    fn files(&mut self) -> Result<Vec<(String, Bytes)>, TurnError> {
+        let mut files = (self.parts.files)().map_err(|error| TurnError::Files(format!("{error:#}")))?;
+        let mut bytes: usize = files.iter().map(|(_, content)| content.len()).sum();
+        while bytes > FILES_BYTES_MAX
+            && let Some(largest) = (0..files.len()).max_by_key(|at| files[*at].1.len())
+        {
+            let (name, content) = files.remove(largest);
+            bytes -= content.len();
+            if self.left_out.insert(name.clone()) {
+                tracing::warn!(
+                    name,
+                    bytes = content.len(),
+                    "a file in the data folder is too large to be copied to the bucket"
+                );
+            }
         }
         Ok(files)
     }
@@ -263,13 +317,27 @@ impl Copying {
         let mut todo: Vec<ObjectId> = held.cut.objects.iter().map(|(object, _)| *object).collect();
         todo.retain(|object| !tiers.is_copied(*object));
         todo.sort_unstable();
-        at_once(&todo, self.parts.copies_at_once, &|object| {
-            if is_stopped() {
-                return Err(TurnError::Stopped);
-            }
-            self.parts.counters.copied(tiers.copy(*object)?);
-            Ok(())
-        })
+        let first = Mutex::new(None);
+        for some in todo.chunks(COPIES_PER_ROUND) {
+            at_once(some, self.parts.copies_at_once, &|object| {
+                if is_stopped() {
+                    return Err(TurnError::Stopped);
+                }
+                match tiers.copy(*object) {
+                    Ok(bytes) => self.parts.counters.copied(bytes),
+                    // The others go on: one that cannot be read here must not keep them from the bucket.
+                    Err(error @ (StorageError::Unreadable { .. } | StorageError::Exists(_))) => {
+                        first.lock().get_or_insert(error);
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+                Ok(())
+            })?;
+            // Room for writers does not wait for the rest.
+            tiers.sync_marks()?;
+            self.evict()?;
+        }
+        first.into_inner().map_or(Ok(()), |error| Err(error.into()))
     }
 
     fn copy_tail(&self, tail: &Tail) -> Result<MirroredTail, TurnError> {

@@ -10,8 +10,11 @@ use thalweg_base::Lsn;
 use thalweg_disk::{Disk, RealDisk};
 use thalweg_log::{Checked, Damage, objects_of_root};
 use thalweg_manifest::{Manifest, MemoryManifest};
-use thalweg_object::{Beacon, Bucket, BucketOptions, Location, Mirror, Usage};
+use thalweg_object::{Beacon, Bucket, BucketOptions, Location, Mirror, Mirrored, Usage};
 use thalweg_storage::Storage;
+
+/// How often to look at a mirror whose root changes meanwhile.
+const TRIES: u32 = 5;
 
 /// What a bucket holds of a folder.
 #[derive(Clone, Debug, Default)]
@@ -44,11 +47,20 @@ pub fn look(location: &Location) -> anyhow::Result<Held> {
     let mut held = Held { usage: bucket.usage()?, ..Held::default() };
     let owner = Beacon::new(bucket.clone(), beacon::KEY).look()?;
     held.owner = owner.and_then(|seen| serde_json::from_slice::<Owner>(&seen.text).ok()).map(|owner| owner.described());
-    let Some((_, Some(mirrored))) = mirror.read()? else { return Ok(held) };
-    (held.lineage, held.is_closed) = (mirrored.lineage, mirrored.is_closed);
-    let Some(tail) = mirrored.tail else { return Ok(held) };
     let storage: Arc<dyn Storage> = Arc::clone(mirror.objects()) as _;
-    let mut named = objects_of_root(&mirrored.root, &storage).context("the root in the bucket")?;
+    let mut tries = 0;
+    let (tail, mut named) = loop {
+        let Some((_, Some(mirrored))) = mirror.read()? else { return Ok(held) };
+        (held.lineage, held.is_closed) = (mirrored.lineage, mirrored.is_closed);
+        let Some(tail) = mirrored.tail else { return Ok(held) };
+        tries += 1;
+        match objects_of_root(&mirrored.root, &storage) {
+            Ok(named) => break (tail, named),
+            // A server that lives may have replaced the root, and removed its lists.
+            Err(_) if tries < TRIES => {}
+            Err(error) => return Err(error).context("the root in the bucket"),
+        }
+    };
     named.push((tail.object, tail.bytes));
     held.end = tail.end;
     held.objects = named.len() as u64;
@@ -78,14 +90,28 @@ pub struct Verified {
 
 /// Reads everything that the bucket holds of a folder, contents included. The journal's end is unpacked below the
 /// system's folder for temporary files. `None`: the bucket holds nothing whole.
+///
+/// A server that lives removes what its new root does not name: if the root has changed meanwhile, damage is looked for
+/// once more.
 pub fn verify(location: &Location, progress: &mut dyn FnMut(&Checked)) -> anyhow::Result<Option<Verified>> {
     let bucket = Bucket::open(location, BucketOptions::default())?;
     bucket.check()?;
     let mirror = Mirror::new(bucket, UNIT, random()?);
-    let Some((_, Some(mirrored))) = mirror.read()? else { return Ok(None) };
-    if mirrored.root.is_empty() {
-        return Ok(None);
+    let read = || anyhow::Ok(mirror.read()?.and_then(|(_, mirrored)| mirrored));
+    let mut found = read()?;
+    for is_last in (1..=TRIES).map(|n| n == TRIES) {
+        let Some(mirrored) = found.filter(|mirrored| !mirrored.root.is_empty()) else { return Ok(None) };
+        let verified = verify_root(&mirror, &mirrored, progress);
+        let is_whole = verified.as_ref().is_ok_and(|verified| verified.damage.is_empty() && verified.journal.is_none());
+        found = read()?;
+        if is_whole || is_last || found.as_ref() == Some(&mirrored) {
+            return verified.map(Some);
+        }
     }
+    Ok(None)
+}
+
+fn verify_root(mirror: &Mirror, mirrored: &Mirrored, progress: &mut dyn FnMut(&Checked)) -> anyhow::Result<Verified> {
     let manifest = MemoryManifest::new();
     let owner = manifest.acquire(0)?;
     manifest.commit(owner.epoch, owner.version, &mirrored.root)?;
@@ -96,7 +122,7 @@ pub fn verify(location: &Location, progress: &mut dyn FnMut(&Checked)) -> anyhow
     std::fs::create_dir(&unpacked)?;
     let report = (|| {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(&unpacked)?);
-        fill::copy(&disk, &mirror, &mirrored, random()?)?;
+        fill::copy(&disk, mirror, mirrored, random()?)?;
         anyhow::Ok(thalweg_journal::verify(&*disk, checked.journal.unwrap_or_default()))
     })();
     std::fs::remove_dir_all(&unpacked)?;
@@ -104,5 +130,5 @@ pub fn verify(location: &Location, progress: &mut dyn FnMut(&Checked)) -> anyhow
         Ok(report) => (report.problem, report.frames),
         Err(error) => (Some(format!("{error:#}")), 0),
     };
-    Ok(Some(Verified { checked, damage, journal, frames }))
+    Ok(Verified { checked, damage, journal, frames })
 }

@@ -110,7 +110,17 @@ pub(crate) fn prepare(folder: &Folder, config: &Config) -> anyhow::Result<Option
     // The newest epoch of objects that are there without a root.
     let mut newest = 0;
     let loss = match decided {
-        Start::GoOn => None,
+        Start::GoOn => {
+            // A copy of a folder whose server lives, perhaps on another machine.
+            if found.is_some() && !folder.is_where_it_was() {
+                beacon::wait_until_dark(&beacon, &name)?;
+            }
+            None
+        }
+        Start::Rebuild => {
+            newest = start::every_cold_object_is_in(&mirror, &cold, &name)?;
+            None
+        }
         Start::Attach => {
             newest = mirror.objects().list()?.last().map_or(0, |object| epoch_of(*object));
             // Another folder may have been there, of which nothing was copied yet.
@@ -168,7 +178,8 @@ fn store_id(lineage: &str) -> StoreId {
 impl Prepared {
     /// Marks every copy that the bucket has and the folder does not know; how many there are.
     pub(crate) fn find_copies(&self) -> anyhow::Result<u64> {
-        Ok(self.tiers.find_copies()?)
+        let is_own = self.found.as_ref().and_then(Found::lineage) == Some(&self.lineage);
+        if is_own { Ok(self.tiers.find_copies()?) } else { Ok(0) }
     }
 
     /// Acquires the mirror for the unit that was opened, and starts to copy.
@@ -221,6 +232,8 @@ impl Prepared {
             location: location.to_string(),
             stopping: Mutex::new(None),
             changed: Condvar::new(),
+            is_dark: Mutex::new(false),
+            darkened: Condvar::new(),
             deposed: AtomicBool::new(false),
         });
         let (of_copying, of_beacon) = (Arc::clone(&shared), Arc::clone(&shared));
@@ -250,6 +263,9 @@ struct Shared {
     /// Until when the stop goes on copying, once the threads are to end.
     stopping: Mutex<Option<Instant>>,
     changed: Condvar,
+    /// The beacon is not renewed any longer.
+    is_dark: Mutex<bool>,
+    darkened: Condvar,
     deposed: AtomicBool,
 }
 
@@ -294,6 +310,7 @@ impl Shared {
         }
     }
 
+    /// Until the last copy is done.
     fn shine(&self, mut owner: Owner, every: Duration) {
         let beacon = Beacon::new(self.bucket.clone(), beacon::KEY);
         loop {
@@ -309,7 +326,10 @@ impl Shared {
                     Err(error) => tracing::debug!(%error, "the mirror's root could not be read"),
                 }
             }
-            if self.sleep(every) {
+            let until = Instant::now() + every;
+            let mut is_dark = self.is_dark.lock();
+            while !*is_dark && !self.darkened.wait_until(&mut is_dark, until).timed_out() {}
+            if *is_dark {
                 return;
             }
         }
@@ -355,11 +375,20 @@ impl Mirroring {
     /// Ends the threads, after [`Mirroring::stop`]. `close` ends the unit; then what the bucket lacks is copied for some
     /// time, and the mirror is marked as closed if it has everything.
     pub fn close(&self, close: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
-        let threads = self.threads.lock().take();
-        let ended = threads.map(|(copying, beacon)| (copying.join(), beacon.join()));
-        close()?;
-        self.health().map_err(anyhow::Error::msg)?;
-        let Some((Ok(mut copying), _)) = ended else { return Ok(()) };
+        let Some((copying, beacon)) = self.threads.lock().take() else { return close() };
+        let copying = copying.join();
+        let closed = close();
+        let copied = match (&closed, self.health(), copying) {
+            (Ok(()), Ok(()), Ok(copying)) => self.copy_last(copying),
+            (_, health, _) => health.map_err(anyhow::Error::msg),
+        };
+        *self.shared.is_dark.lock() = true;
+        self.shared.darkened.notify_all();
+        let _ = beacon.join();
+        closed.and(copied)
+    }
+
+    fn copy_last(&self, mut copying: Copying) -> anyhow::Result<()> {
         let until = *self.shared.stopping.lock();
         match copying.turn(true, &|| until.is_none_or(|until| Instant::now() >= until)) {
             Ok(()) => tracing::info!(store = self.shared.location, "the bucket has all of the folder"),

@@ -5,6 +5,7 @@ use crate::folder::Folder;
 use anyhow::{Context as _, bail};
 use thalweg_base::ObjectId;
 use thalweg_disk::Disk;
+use thalweg_log::epoch_of;
 use thalweg_object::{Mirror, Mirrored};
 
 /// The mirror as a start has found it.
@@ -51,6 +52,8 @@ pub(super) enum Start {
     GoOn,
     /// The mirror has nothing yet: all of the folder is to be copied.
     Attach,
+    /// The mirror's root is gone, and the folder was used with it.
+    Rebuild,
     /// The folder has nothing yet: it is to be filled from the mirror.
     Fill,
 }
@@ -83,6 +86,7 @@ pub(super) fn decide(
         Err(error) => return Err(error).context(format!("--store {name} cannot be used")),
     };
     let start = match &found.mirrored {
+        None if folder.cold > 0 && !folder.is_new && folder.attached.as_deref() == Some(name) => Start::Rebuild,
         None if folder.cold > 0 && !folder.is_new => bail!(
             "{} objects of this folder are in {} only, and {name} holds nothing: name the store with which the folder was \
              used last",
@@ -99,6 +103,22 @@ pub(super) fn decide(
         ),
     };
     Ok((Some(found), start))
+}
+
+/// Refuses if the bucket, whose root is gone, lacks an object that is not on this disk. The newest epoch of the objects
+/// there.
+pub(super) fn every_cold_object_is_in(mirror: &Mirror, cold: &[(ObjectId, u64)], name: &str) -> anyhow::Result<u64> {
+    let listed = mirror.objects().list_with_bytes()?;
+    let missing = cold.iter().filter(|copy| listed.binary_search(copy).is_err()).count();
+    if missing > 0 {
+        bail!(
+            "{missing} of the {} objects of this folder that are in {name} only are missing there, and so is its root: restore the \
+             bucket, or name the store with which the folder was used last",
+            cold.len()
+        );
+    }
+    tracing::warn!(store = name, "the mirror's root is missing: it is made again");
+    Ok(listed.last().map_or(0, |(object, _)| epoch_of(*object)))
 }
 
 /// Refuses a folder that cannot be served without its store.
@@ -186,7 +206,7 @@ mod tests {
             ("a new folder, an empty bucket", &new, empty(), Some(Start::Attach)),
             ("a used folder, an empty bucket", &used, empty(), Some(Start::Attach)),
             ("an emptied bucket, with all on this disk", &attached, empty(), Some(Start::Attach)),
-            ("an emptied bucket, with cold objects", &cold, empty(), None),
+            ("a bucket without a root, with cold objects", &cold, empty(), Some(Start::Rebuild)),
             ("cold objects in another bucket", &moved, empty(), None),
             ("cold objects in another bucket, which is not empty", &moved, whole("its"), None),
             ("a new folder, a mirror that was only begun", &new, begun("its"), Some(Start::Attach)),

@@ -81,6 +81,13 @@ impl MirrorError {
     #[must_use]
     pub fn is_deposed(&self) -> bool {
         matches!(self, Self::Root(ManifestError::Fenced { .. } | ManifestError::Conflict { .. }))
+            && !self.is_root_missing()
+    }
+
+    /// There is no root any longer: somebody has removed it, and no owner does that.
+    #[must_use]
+    pub fn is_root_missing(&self) -> bool {
+        matches!(self, Self::Root(ManifestError::Fenced { found: 0, .. }))
     }
 }
 
@@ -208,6 +215,11 @@ impl Mirror {
         self.owned.lock().is_some()
     }
 
+    /// The owner gives the mirror up, to acquire it again.
+    pub fn release(&self) {
+        *self.owned.lock() = None;
+    }
+
     /// Puts a state in force, if this owner still is one. All its objects must be there. After an error that is not
     /// [`MirrorError::is_deposed`] the old state or the new one is in force.
     pub fn commit(&self, state: &Mirrored) -> Result<(), MirrorError> {
@@ -231,8 +243,9 @@ impl Mirror {
 
     /// Whether a later owner has acquired the mirror.
     pub fn is_deposed(&self) -> Result<bool, MirrorError> {
-        let Some(Owned { epoch, .. }) = *self.owned.lock() else { return Ok(false) };
-        Ok(self.manifest.read()?.is_some_and(|root| root.epoch != epoch))
+        let found = self.manifest.read()?.map_or(0, |root| root.epoch);
+        // Looked up after the read: this owner may have acquired the mirror once more meanwhile.
+        Ok(self.owned.lock().is_some_and(|owned| found > owned.epoch))
     }
 
     /// Passes on the bytes of a tail.

@@ -238,6 +238,20 @@ impl TieredStorage {
         Ok(len)
     }
 
+    /// Brings a cold object back to the local disk. Its copy stays. Waits for both.
+    pub fn bring_home(&self, object: ObjectId) -> Result<(), StorageError> {
+        let shared = &self.shared;
+        match copy_object(object, &*shared.remote.copies, &shared.local) {
+            Ok(_) | Err(StorageError::Exists(_)) => {}
+            Err(error) => return Err(error),
+        }
+        if shared.copied(object).is_none() {
+            // It was removed meanwhile.
+            shared.local.remove(object)?;
+        }
+        Ok(())
+    }
+
     /// The objects on the local disk that have a copy, oldest first, with their lengths in bytes.
     pub fn evictable(&self) -> Result<Vec<(ObjectId, u64)>, StorageError> {
         let local = self.shared.local.list()?;

@@ -267,3 +267,43 @@ fn what_an_opening_asks_for_needs_no_remote_storage() {
     assert!(storage.is_cold(ObjectId(3)));
     assert_eq!(read(&storage, 3), Err(StorageError::Missing(ObjectId(3))));
 }
+
+#[test]
+fn copies_that_the_remote_storage_has_lost_are_made_again_or_named() {
+    let (disk, remote) = (SimDisk::new(1), MemoryStorage::new());
+    let storage = open(&disk, &remote);
+    for id in 3..7 {
+        put(&storage, id).unwrap();
+        storage.copy(ObjectId(id)).unwrap();
+    }
+    storage.sync_marks().unwrap();
+    storage.evict(ObjectId(5)).unwrap();
+    storage.evict(ObjectId(6)).unwrap();
+    remote.remove(ObjectId(3)).unwrap();
+    remote.remove(ObjectId(5)).unwrap();
+    let found: Vec<_> = remote.list().unwrap().into_iter().map(|id| (id, remote.len(id).unwrap())).collect();
+    assert_eq!(storage.compare_copies(&found), Ok(vec![ObjectId(5)]), "what is cold and not there is lost");
+    assert!(!storage.is_copied(ObjectId(3)) && storage.is_copied(ObjectId(4)));
+    disk.crash_power();
+    let storage = open(&disk, &remote);
+    assert!(!storage.is_copied(ObjectId(3)), "the mark is gone for good");
+    storage.copy(ObjectId(3)).unwrap();
+    assert_eq!(read(&remote, 3), Ok(content(3)));
+    // A cold object comes home, and keeps its copy.
+    storage.evict(ObjectId(6)).unwrap();
+    assert!(storage.is_cold(ObjectId(6)));
+    storage.bring_home(ObjectId(6)).unwrap();
+    assert!(!storage.is_cold(ObjectId(6)) && storage.is_copied(ObjectId(6)));
+}
+
+#[test]
+fn an_object_of_other_bytes_is_no_copy() {
+    let (disk, remote) = (SimDisk::new(1), MemoryStorage::new());
+    let storage = open(&disk, &remote);
+    put(&storage, 3).unwrap();
+    let mut other = remote.create(ObjectId(3)).unwrap();
+    other.write(&vec![7; content(3).len()]).unwrap();
+    other.finish().unwrap();
+    assert_eq!(storage.copy(ObjectId(3)), Err(StorageError::Exists(ObjectId(3))));
+    assert!(!storage.is_copied(ObjectId(3)));
+}
