@@ -204,6 +204,8 @@ impl Mirror {
     /// bucket has.
     pub fn acquire(&self, above: u64) -> Result<Option<Mirrored>, MirrorError> {
         let mut owned = self.owned.lock();
+        // An answer that is lost may be that of an acquisition.
+        *owned = None;
         let root = self.manifest.acquire(above)?;
         *owned = Some(Owned { epoch: root.epoch, version: Some(root.version) });
         (!root.body.is_empty()).then(|| Mirrored::decode(&root.body)).transpose()
