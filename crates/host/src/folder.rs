@@ -197,11 +197,6 @@ impl Folder {
         place(&self.path).is_ok_and(|place| text.lines().nth(2) == Some(&place))
     }
 
-    /// Notes that the folder needs no store any longer.
-    pub(crate) fn forget_store(&self) -> anyhow::Result<()> {
-        remove(&self.path, "STORE")
-    }
-
     /// A filling of the folder from a bucket has begun, and is not in force.
     pub(crate) fn is_filling(&self) -> bool {
         self.path.join("FILLING").exists()
@@ -212,8 +207,8 @@ impl Folder {
         self.write("FILLING", "from a bucket\n")
     }
 
-    /// Notes that the folder is filled. It is a history of its own: other objects than those of the folder from which it
-    /// was filled may get the same ids.
+    /// Notes that the folder is filled. It is a history of its own: other objects than those of the folder from which
+    /// it was filled may get the same ids.
     pub(crate) fn note_filled(&self, loss: Loss) -> anyhow::Result<()> {
         let run = if loss == Loss::Nothing { "stopped\n" } else { "restored\n" };
         self.write("RUN", run)?;

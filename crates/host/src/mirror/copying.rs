@@ -1,8 +1,8 @@
 //! One turn of copying: everything that the folder's root names and the bucket lacks, then the mirror's root.
 //!
 //! A turn holds one root of the unit, so that nothing which it names is removed meanwhile, and takes the end of the
-//! journal from that root's floor on. It commits only when the bucket has all of it. What the root before named and this
-//! one does not is removed after the commit.
+//! journal from that root's floor on. It commits only when the bucket has all of it. What the root before named and
+//! this one does not is removed after the commit.
 
 use super::at_once::at_once;
 use super::stats::Counters;
@@ -201,6 +201,10 @@ impl Copying {
             self.parts.mirror.release();
             (self.last, self.is_compared) = (None, false);
         }
+        if copied.is_err() {
+            // Objects may have been copied that no root will name.
+            self.is_swept = false;
+        }
         // Also while the bucket is away: what it has already may make room.
         let evicted = self.parts.tiers.sync_marks().map_err(TurnError::from).and_then(|()| self.evict());
         self.parts.counters.tiers(self.parts.tiers.stats()?);
@@ -278,8 +282,8 @@ impl Copying {
         Ok(())
     }
 
-    /// The small files beside the data. One that is too large for a root, such as a log that somebody put there, is left
-    /// out.
+    /// The small files beside the data. One that is too large for a root, such as a log that somebody put there, is
+    /// left out.
     fn files(&mut self) -> Result<Vec<(String, Bytes)>, TurnError> {
         let mut files = (self.parts.files)().map_err(|error| TurnError::Files(format!("{error:#}")))?;
         let mut bytes: usize = files.iter().map(|(_, content)| content.len()).sum();
@@ -365,8 +369,8 @@ impl Copying {
         Ok(())
     }
 
-    /// Gives up local files of copied objects, once the bucket was seen to have them: the oldest, until the rest fits. Those that every opening reads stay, so
-    /// that a start needs no bucket.
+    /// Gives up local files of copied objects, once the bucket was seen to have them: the oldest, until the rest fits.
+    /// Those that every opening reads stay, so that a start needs no bucket.
     fn evict(&self) -> Result<(), TurnError> {
         let tiers = &self.parts.tiers;
         if !self.is_compared {

@@ -57,6 +57,5 @@ pub fn fetch(data: &Path, location: &Location, progress: &(dyn Fn(u64, u64) + Sy
         folder.note_reopened()?;
     }
     start::forget_marks(&*disk)?;
-    folder.forget_store()?;
     Ok(fetched.into_inner())
 }

@@ -225,7 +225,6 @@ impl Prepared {
         let owner = Owner::of_this_process(&self.lineage, config, every);
         let shared = Arc::new(Shared {
             counters,
-            tiers: self.tiers,
             cache: self.cache,
             bucket: self.bucket,
             mirror: self.mirror,
@@ -255,7 +254,6 @@ pub struct Mirroring {
 
 struct Shared {
     counters: Arc<Counters>,
-    tiers: TieredStorage,
     cache: Arc<CachedStorage>,
     bucket: Bucket,
     mirror: Arc<Mirror>,
@@ -372,8 +370,8 @@ impl Mirroring {
         self.shared.changed.notify_all();
     }
 
-    /// Ends the threads, after [`Mirroring::stop`]. `close` ends the unit; then what the bucket lacks is copied for some
-    /// time, and the mirror is marked as closed if it has everything.
+    /// Ends the threads, after [`Mirroring::stop`]. `close` ends the unit; then what the bucket lacks is copied for
+    /// some time, and the mirror is marked as closed if it has everything.
     pub fn close(&self, close: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
         let Some((copying, beacon)) = self.threads.lock().take() else { return close() };
         let copying = copying.join();
@@ -401,8 +399,15 @@ impl Mirroring {
         Ok(())
     }
 
-    /// How the objects are spread over the local disk and the bucket.
-    pub fn tiers(&self) -> &TieredStorage {
-        &self.shared.tiers
+    /// The bucket, once this server has acquired the mirror in it, and while no other one has.
+    #[must_use]
+    pub fn owned_bucket(&self) -> Option<&Bucket> {
+        let is_owned = self.shared.mirror.is_acquired() && !self.shared.deposed.load(Ordering::SeqCst);
+        is_owned.then_some(&self.shared.bucket)
+    }
+
+    /// Another server has taken over what is in the bucket: this one stops.
+    pub fn depose(&self) {
+        self.shared.depose();
     }
 }

@@ -147,9 +147,9 @@ pub(super) fn without_store(
     if let Some(store) = attached {
         tracing::warn!("without --store nothing is copied to {store} any longer");
     }
-    // Objects that this server removes would keep their marks, and seem to be in the bucket only.
-    forget_marks(disk)?;
-    folder.forget_store()
+    // Objects that this server removes would keep their marks, and seem to be in the bucket only. The store and the
+    // owners of its mirror stay noted: the folder may come back to it.
+    forget_marks(disk)
 }
 
 /// Removes all marks, durably: they are of another store, and no object is in that one only.
