@@ -57,4 +57,19 @@ if start_server --long-poll-timeout 500ms --webhook-targets local --allow-origin
 else
   fail "the server starts with a tiny window"
 fi
+
+# Every stream in a bucket: the protocol's rules hold as they do on a disk.
+. "$ROOT/tests/bucket/buckets.sh"
+trap 'stop_server KILL; stop_stores; rm -rf "$WORK"' EXIT
+is_joined() { curl -s "$BASE/metrics" | grep -q '^thalweg_replicated_units 1'; }
+if ! need_versitygw >"$WORK/install.log" 2>&1; then
+  tail -3 "$WORK/install.log"; skip "conformance suite with replicated streams (needs go)"
+elif rm -rf "$WORK/data" && start_versitygw &&
+  start_server --long-poll-timeout 500ms --webhook-targets local --allow-origin $PAGES --store "$LOCATION" --durability replicated --commit-interval 1ms; then
+  for _ in $(seq 200); do is_joined && break; sleep 0.1; done
+  once "replicated"
+  stop_server
+else
+  fail "the server starts with a bucket"
+fi
 finish conformance

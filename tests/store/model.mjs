@@ -2,6 +2,7 @@
 //
 //   append MODEL URL --streams N --megabytes M      appends until each of N streams has so much more
 //   append MODEL URL --streams N --until FILE       appends until the file exists, repeating what fails
+//   ... --durability LEVEL                          of the streams that it makes
 //   verify MODEL URL [--lossy]                      reads everything; --lossy: a prefix is enough, whose length is printed
 //
 // Message k of stream s is a text of 10,000 bytes that depends on both. MODEL has, for each stream, how many messages were
@@ -43,7 +44,9 @@ const type = { 'content-type': 'application/octet-stream' }
 async function append(name, limit, isDone) {
   const known = (model[name] ??= { acknowledged: 0, sent: 0, offsets: [] })
   const target = `${url}/v1/stream/${name}`
-  if (known.acknowledged === 0) await request(target, { method: 'PUT', headers: type })
+  const level = option('durability')
+  const headers = level ? { ...type, 'Stream-Durability': level } : type
+  if (known.acknowledged === 0) await request(target, { method: 'PUT', headers })
   while (!isDone() && known.acknowledged < limit) {
     const first = known.acknowledged, count = Math.min(GROUP, limit - first)
     known.sent = Math.max(known.sent, first + count)

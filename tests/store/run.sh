@@ -169,7 +169,15 @@ for again in once twice; do
   sleep 1
   stop_server
 done
-start && check "it has everything" model verify
+# The objects are gone, too: what was copied before is copied again.
+rm -rf "$WORK/versitygw/$BUCKET/left/d"
+check "it comes back to its store" start --store "$(other_prefix left)"
+check "the bucket then has all of it" becomes_whole
+check "it has everything" model verify
+stop_server KILL
+rm -rf "$WORK/data"
+check "the bucket has it without the disk" start --store "$(other_prefix left)"
+check "nothing is missing there, at new offsets" has_a_prefix
 stop_server
 
 # ---- copies of folders, and a bucket that lost its root
@@ -192,6 +200,64 @@ check "the bucket then has all of it" becomes_whole
 rm "$WORK/versitygw/$BUCKET/copied/m/main"
 append 4
 check "so does a server that is running" becomes_whole
+check "nothing is missing" model verify
+stop_server
+
+# ---- replicated streams
+
+rm -rf "$WORK/data" "$WORK/model.json"
+REPLICATED=$(other_prefix replicated)
+replicated() { start --store "$REPLICATED" --commit-interval 20ms "$@"; }
+is_open() { [ "$(metric replicated_units)" = 1 ]; }
+# status METHOD NAME [curl's arguments]: the status of the answer, 000 without one within 3 s.
+status() { local method=$1 name=$2; shift 2; curl -s -o "$WORK/answer" -m 3 -w '%{http_code}' -X "$method" "$@" "$BASE/v1/stream/$name"; }
+says() { local expected=$1; shift; local found; found=$(status "$@"); [ "$found" = "$expected" ] || { echo "$found, not $expected: $(cat "$WORK/answer")"; return 1; }; }
+labelled() { curl -s "$BASE/metrics" | awk -v name="thalweg_$1{unit=\"replicated\"}" '$1 == name { printf "%.0f\n", $2 }'; }
+replicated && check "the unit of replicated streams is taken over" within 20 is_open
+check "a replicated stream is made" says 201 PUT kept -H 'Stream-Durability: replicated' -H 'Content-Type: text/plain'
+check "a durable one stands beside it" says 201 PUT local -H 'Content-Type: text/plain'
+model append --streams $STREAMS --megabytes 1 --durability replicated >/dev/null
+check "batches have several appends" test "$(labelled journal_frames_total)" -gt "$(labelled journal_batches_total)"
+for kill in $(seq "$KILLS"); do
+  model append --streams $STREAMS --durability replicated --until "$WORK/enough" >"$WORK/poured" 2>&1 & POURING=$!
+  sleep 1.$((RANDOM % 10))
+  stop_server KILL
+  rm -rf "$WORK/data"
+  LISTEN=${BASE#http://} replicated || { fail "a new machine starts after loss $kill"; break; }
+  append_ended || { cat "$WORK/poured"; fail "appends go on after loss $kill"; break; }
+done
+check "nothing acknowledged as replicated is lost by $KILLS kills with their disks" model verify
+check "a stop leaves nothing to replay" stop_server
+replicated && within 20 is_open
+check "everything is there after a stop in order" model verify
+
+kill -STOP $STORE_PID
+check "an append is not acknowledged while the bucket does not answer" says 000 POST kept -H 'Content-Type: text/plain' --data-binary 'in doubt;'
+says 201 PUT local -H 'Content-Type: text/plain' >/dev/null
+check "durable streams go on" says 204 POST local -H 'Content-Type: text/plain' --data-binary 'local;'
+kill -CONT $STORE_PID
+check "appends go on when it answers again" within 30 says 204 POST kept -H 'Content-Type: text/plain' --data-binary 'after;'
+check "what was in doubt is there once" bash -c "[ \"\$(curl -s '$BASE/v1/stream/kept?offset=-1')\" = 'in doubt;after;' ]"
+stop_server KILL
+kill -STOP $STORE_PID
+replicated
+check "a start without the bucket serves what the disk has" says 200 GET local
+check "and refuses what the bucket may have" says 503 GET kept
+check "the refusal says so" grep -q store_away "$WORK/answer"
+kill -CONT $STORE_PID
+check "replicated streams are served when it answers" within 60 says 200 GET kept
+
+# A server that slept for longer than anything takes, while another one has taken its place.
+ZOMBIE=$SERVER_PID ZOMBIE_BASE=$BASE
+kill -STOP $ZOMBIE
+mv "$WORK/data" "$WORK/asleep"
+replicated && within 20 is_open
+says 204 POST kept -H 'Content-Type: text/plain' --data-binary 'next;'
+kill -CONT $ZOMBIE
+BASE=$ZOMBIE_BASE check "a server that slept acknowledges nothing" bash -c "! curl -fs -m 5 -H 'Content-Type: text/plain' --data-binary 'late;' '$ZOMBIE_BASE/v1/stream/kept'"
+is_gone() { ! kill -0 $ZOMBIE 2>/dev/null; }
+check "it stops itself" within 30 is_gone
+check "nothing of it is in the stream" bash -c "[ \"\$(curl -s '$BASE/v1/stream/kept?offset=-1')\" = 'in doubt;after;next;' ]"
 check "nothing is missing" model verify
 stop_server
 finish store

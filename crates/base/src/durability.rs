@@ -1,10 +1,9 @@
-//! The durability that an acknowledgement promises, and the condition that an answer waits for.
+//! The durability that a journal promises, and the condition that an answer waits for.
 
 use crate::Lsn;
 use std::fmt;
-use std::str::FromStr;
 
-/// The promise of an acknowledgement.
+/// The promise of a journal for one frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
     /// The data is written: the operating system has it. Death of the process loses nothing, a crash of the machine
@@ -13,18 +12,6 @@ pub enum Durability {
     /// The data is synced: loss of power loses nothing.
     #[default]
     Durable,
-}
-
-impl FromStr for Durability {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "durable" => Ok(Self::Durable),
-            "buffered" => Ok(Self::Buffered),
-            _ => Err(format!("`{text}` is not one of `durable`, `buffered`")),
-        }
-    }
 }
 
 impl fmt::Display for Durability {
@@ -124,14 +111,6 @@ impl Reached {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_promise_is_written_in_one_word() {
-        for promise in [Durability::Durable, Durability::Buffered] {
-            assert_eq!(promise.to_string().parse(), Ok(promise));
-        }
-        assert!("fast".parse::<Durability>().unwrap_err().contains("`durable`, `buffered`"));
-    }
 
     #[test]
     fn two_waits_become_the_stronger_one() {

@@ -64,15 +64,21 @@ impl Background {
         pause: Duration,
         mut work: impl FnMut() + Send + 'static,
     ) -> std::io::Result<()> {
+        self.until_done(name, pause, move || {
+            work();
+            false
+        })
+    }
+
+    /// The same, until `work` says that it is done.
+    pub fn until_done(
+        &mut self,
+        name: &'static str,
+        pause: Duration,
+        mut work: impl FnMut() -> bool + Send + 'static,
+    ) -> std::io::Result<()> {
         let stop = Arc::clone(&self.stop);
-        let run = move || {
-            loop {
-                work();
-                if stop.sleep(pause) {
-                    return;
-                }
-            }
-        };
+        let run = move || while !work() && !stop.sleep(pause) {};
         self.threads.push(std::thread::Builder::new().name(name.into()).spawn(run)?);
         Ok(())
     }

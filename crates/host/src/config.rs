@@ -16,7 +16,7 @@ pub use values::{AuthMode, Listen, LogFormat, Names, Store, Switch, WebhookTarge
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
-use thalweg_base::{Durability, Size, Span};
+use thalweg_base::{Level, Size, Span};
 
 /// A setting, as the command line, the example file and the documentation show it.
 #[derive(Clone, Copy, Debug)]
@@ -116,8 +116,9 @@ settings! {
             "Where to listen; port 0 takes a free one";
         data: PathBuf = "./data", "THALWEG_DATA", "DIR",
             "The data folder; one server at a time may use it";
-        durability: Durability = "durable", "THALWEG_DURABILITY", "durable|buffered",
-            "When streams that do not say so acknowledge an append: `durable` once it is on the disk, `buffered` once it is written";
+        durability: Level = "durable", "THALWEG_DURABILITY", "LEVEL",
+            "When streams that do not say so acknowledge an append: `durable` once it is on the disk, `buffered` once it is written, \
+             `replicated` once it is in --store";
         long_poll_timeout: Span = "30s", "THALWEG_LONG_POLL_TIMEOUT", "TIME",
             "How long a long-poll waits for data before it answers 204";
         sse_lifetime: Span = "60s", "THALWEG_SSE_LIFETIME", "TIME",
@@ -130,6 +131,8 @@ settings! {
     "Bucket" {
         store: Store = "", "THALWEG_STORE", "s3://BUCKET/PREFIX",
             "Copy the data to this bucket as it settles, and keep only part of it on this disk; also gs:// and az://";
+        commit_interval: Span = "50ms", "THALWEG_COMMIT_INTERVAL", "TIME",
+            "How often batches of replicated appends are sent to --store at most: longer is fewer requests, and later answers";
         cache_bytes: Size = "16GiB", "THALWEG_CACHE_BYTES", "SIZE",
             "How much of the data in --store stays on this disk: half for the newest objects, half for what is read of the others";
         offload_every: Span = "10s", "THALWEG_OFFLOAD_EVERY", "TIME",
@@ -393,7 +396,7 @@ mod tests {
         assert_eq!(config.listen.to_string(), "127.0.0.1:4437");
         assert_eq!(config.long_poll_timeout.to_string(), "30s");
         assert_eq!(config.journal_segment_bytes.to_string(), "64MiB");
-        assert_eq!(config.durability, Durability::Durable);
+        assert_eq!(config.durability, Level::Durable);
         assert!(config.ready_file().is_none());
     }
 

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use std::sync::Arc;
 use thalweg_http::{Context, Gate, Reply, Request, Response, SharedPages};
 use thalweg_log::{Attachment, FileUnit};
+use thalweg_rounds::Rounds;
 
 /// Parameters with which engines are opened.
 #[derive(Clone, Copy)]
@@ -68,15 +69,20 @@ pub trait Engine: Send + Sync {
     /// Adds its figures to the page, all of them at every call. Never waits.
     fn metrics(&self, page: &mut Page);
 
-    /// Starts its background work on threads of the host.
-    fn work(&self, background: &mut Background) -> std::io::Result<()> {
-        let _ = background;
+    /// Starts its background work on threads of the host. `rounds` has the jobs of kernel units.
+    fn work(&self, background: &mut Background, rounds: &Arc<Rounds>) -> std::io::Result<()> {
+        let _ = (background, rounds);
         Ok(())
     }
 
     /// Stops the engine's own threads and connections. The server has stopped taking requests; the engine's unit is
     /// still open.
     fn stop(&self) {}
+
+    /// Closes units that [`Engine::unit`] does not name, after all background work has stopped.
+    fn close(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
 }
 
 /// The engines of a server and their units, in the order in which they were opened.
@@ -119,11 +125,12 @@ impl Engines {
 
     /// Closes all units with everything on the disk, after the engines and the background work have stopped.
     pub fn close(&self) -> anyhow::Result<()> {
+        let of_engines = self.all.iter().rev().map(|engine| engine.close()).collect::<Vec<_>>();
         let closed = self.units.iter().rev().map(|unit| match unit.label() {
             None => unit.close(),
-            Some(name) => unit.close().context(name),
+            Some(name) => unit.close().context(name.to_owned()),
         });
         // Collected first, so that all are closed even if one fails.
-        closed.collect::<Vec<_>>().into_iter().collect()
+        of_engines.into_iter().chain(closed.collect::<Vec<_>>()).collect()
     }
 }

@@ -11,13 +11,12 @@
 
 use crate::background::now;
 use crate::reserve::Reserve;
-use crate::unit::{Unit, UnitLogs};
+use crate::unit::{Unit, UnitJournal, UnitLogs};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use thalweg_base::Lsn;
-use thalweg_journal::{FileJournal, Journal};
 use thalweg_log::{UpkeepError, When};
 use thalweg_rounds::{Behind, Done, Error, Handle, Kind, Next, Rounds};
 
@@ -53,16 +52,26 @@ pub fn keep(rounds: &Rounds, unit: &Unit, keeping: Keeping) -> Jobs {
     });
     let segments = {
         let journal = Arc::clone(&unit.journal);
-        rounds.add(unit.name, Kind::Segments, move || make_segments(&journal))
+        rounds.add(&unit.name, Kind::Segments, move || make_segments(&*journal))
     };
-    let name = unit.name;
     let settles = keeping.settles.then(|| {
         let (logs, journal) = (Arc::clone(&unit.logs), Arc::clone(&unit.journal));
         let merging = Arc::<Mutex<()>>::default();
-        let merge =
-            Merge { unit: name, logs: Arc::clone(&logs), merging: Arc::clone(&merging), watch: Arc::clone(&watch) };
-        let settle = Settle { unit: name, logs, journal, reserve: keeping.reserve, merging, watch: Arc::clone(&watch) };
-        (rounds.add(unit.name, Kind::Settle, settle.job()), rounds.add(unit.name, Kind::Merge, merge.job()))
+        let merge = Merge {
+            unit: Arc::clone(&unit.name),
+            logs: Arc::clone(&logs),
+            merging: Arc::clone(&merging),
+            watch: Arc::clone(&watch),
+        };
+        let settle = Settle {
+            unit: Arc::clone(&unit.name),
+            logs,
+            journal,
+            reserve: keeping.reserve,
+            merging,
+            watch: Arc::clone(&watch),
+        };
+        (rounds.add(&unit.name, Kind::Settle, settle.job()), rounds.add(&unit.name, Kind::Merge, merge.job()))
     });
     let (settle, merge) = settles.unzip();
     let jobs = Jobs { segments, settle, merge };
@@ -86,6 +95,11 @@ pub struct Jobs {
 }
 
 impl Jobs {
+    /// Takes the jobs away, after the turns that they are in.
+    pub fn retire(&self) {
+        self.all().for_each(Handle::retire);
+    }
+
     fn all(&self) -> impl Iterator<Item = &Handle> {
         std::iter::once(&self.segments).chain(&self.settle).chain(&self.merge)
     }
@@ -94,7 +108,7 @@ impl Jobs {
 /// Knows the events that a unit's jobs wait for.
 struct Watch {
     logs: Weak<dyn UnitLogs>,
-    journal: Weak<FileJournal>,
+    journal: Weak<dyn UnitJournal>,
     /// Set once all jobs are registered.
     jobs: OnceLock<Jobs>,
     /// The durable position at which settling wants a turn; `u64::MAX` after its nudge.
@@ -113,7 +127,7 @@ impl Watch {
         else {
             return;
         };
-        if journal.wants_prepare() {
+        if journal.wants_segments() {
             jobs.segments.nudge();
         }
         let durable = journal.durable();
@@ -147,27 +161,27 @@ impl Watch {
     }
 
     /// Registers settling for this durable position. Returns whether the position is durable already.
-    fn wait_for(&self, at: Lsn, journal: &FileJournal) -> bool {
+    fn wait_for(&self, at: Lsn, journal: &dyn UnitJournal) -> bool {
         self.settle_at.store(at.0, Ordering::SeqCst);
         // Checked after the store: an earlier advance has not seen the new value.
         journal.durable() >= at
     }
 }
 
-fn make_segments(journal: &FileJournal) -> Result<Done, Error> {
-    if !journal.wants_prepare() {
+fn make_segments(journal: &dyn UnitJournal) -> Result<Done, Error> {
+    if !journal.wants_segments() {
         return Ok(Done::IDLE);
     }
-    journal.prepare()?;
+    journal.make_segments()?;
     Ok(Done::then(Next::In(HELD_SEGMENTS_AFTER)))
 }
 
 /// Rounds of settling. While the disk is full, a turn makes space instead.
 struct Settle {
     /// The unit's name, for the log.
-    unit: &'static str,
+    unit: Arc<str>,
     logs: Arc<dyn UnitLogs>,
-    journal: Arc<FileJournal>,
+    journal: Arc<dyn UnitJournal>,
     reserve: Reserve,
     /// Held in turns of merging.
     merging: Arc<Mutex<()>>,
@@ -189,13 +203,13 @@ impl Settle {
             return self.relieve();
         }
         if !self.reserve.hold() {
-            refuse_users(self.unit, &*self.logs);
+            refuse_users(&self.unit, &*self.logs);
             return Ok(Next::In(FULL_EVERY));
         }
         let now = now();
         match self.logs.settle(now, When::Due) {
             Err(error) if error.is_no_space() => {
-                refuse_users(self.unit, &*self.logs);
+                refuse_users(&self.unit, &*self.logs);
                 Ok(Next::Now)
             }
             Err(error) => Err(error),
@@ -207,7 +221,7 @@ impl Settle {
             }
             Ok(false) => {
                 let next = self.logs.next_round(now);
-                let is_there = self.watch.wait_for(next.at, &self.journal);
+                let is_there = self.watch.wait_for(next.at, &*self.journal);
                 Ok(match next.after_ms {
                     _ if is_there => Next::Now,
                     Some(ms) => Next::In(Duration::from_millis(ms)),
@@ -237,7 +251,7 @@ impl Settle {
             return Ok(Next::In(FULL_EVERY));
         }
         self.logs.set_low_on_space(false);
-        tracing::info!(unit = self.unit, "there is space again: appends are accepted");
+        tracing::info!(unit = &*self.unit, "there is space again: appends are accepted");
         self.watch.nudge(|jobs| jobs.merge.as_ref());
         Ok(Next::Now)
     }
@@ -259,7 +273,7 @@ fn unless_full<T>(done: Result<T, UpkeepError>) -> Result<Option<T>, UpkeepError
 /// Merging and reclaiming. On a full disk they wait for its relief, which is the work of [`Settle`].
 struct Merge {
     /// The unit's name, for the log.
-    unit: &'static str,
+    unit: Arc<str>,
     logs: Arc<dyn UnitLogs>,
     merging: Arc<Mutex<()>>,
     watch: Arc<Watch>,
@@ -292,7 +306,7 @@ impl Merge {
         let did = self.logs.reclaim(now()).and_then(|reclaimed| Ok(self.logs.merge()? || reclaimed));
         Ok(match unless_full(did)? {
             None => {
-                refuse_users(self.unit, &*self.logs);
+                refuse_users(&self.unit, &*self.logs);
                 Next::WhenNudged
             }
             Some(true) => Next::Now,

@@ -15,7 +15,7 @@ pub use thalweg_log::{MANIFEST, OBJECTS};
 
 /// The engine of a derived unit caches the data that its clients read again. So the unit keeps little of its journal's
 /// end, and its chunks are small: large answers are read in pieces as they are sent.
-const DERIVED_WINDOW_BYTES: usize = 8 << 20;
+pub(crate) const DERIVED_WINDOW_BYTES: usize = 8 << 20;
 const DERIVED_CHUNK_BYTES: u64 = 256 << 10;
 /// How many journals are written at the same moment; more take turns.
 const WRITERS_MAX: usize = 16;
@@ -98,7 +98,7 @@ fn open_unit<A: Attachment>(
 }
 
 /// The threads that write the journals of all units of the process. A unit that is busy keeps one of them.
-fn writers() -> std::io::Result<WriterPool> {
+pub(crate) fn writers() -> std::io::Result<WriterPool> {
     static WRITERS: Mutex<Option<WriterPool>> = Mutex::new(None);
     let mut writers = WRITERS.lock();
     if let Some(pool) = writers.as_ref() {
@@ -117,7 +117,7 @@ fn fresh_ids() -> anyhow::Result<u64> {
     Ok(seconds << PER_SECOND_BITS | crate::folder::random()? & ((1 << PER_SECOND_BITS) - 1))
 }
 
-fn logs_options(config: &Config) -> LogsOptions {
+pub(crate) fn logs_options(config: &Config) -> LogsOptions {
     LogsOptions {
         settle_bytes: config.settle_bytes.0,
         settle_after_ms: millis(config.settle_after),
@@ -125,12 +125,12 @@ fn logs_options(config: &Config) -> LogsOptions {
         purge_after_ms: millis(config.purge_after),
         chunk_cache_bytes: config.chunk_cache_bytes.0,
         reclaim_every_ms: (millis(config.purge_after) / 10).clamp(100, 5_000),
-        durability: config.durability,
+        durability: config.durability.of_journal(),
         ..LogsOptions::default()
     }
 }
 
-fn journal_options(config: &Config) -> anyhow::Result<Options> {
+pub(crate) fn journal_options(config: &Config) -> anyhow::Result<Options> {
     Ok(Options {
         segment_bytes: config.journal_segment_bytes.0,
         max_payload: config.journal_segment_bytes.0 as usize,

@@ -10,6 +10,7 @@
 
 pub mod auth;
 pub mod background;
+pub mod bucket_unit;
 pub mod config;
 pub mod door;
 mod engine;
@@ -32,7 +33,7 @@ pub use keep::{Jobs, Keeping, keep};
 pub use mirror::Mirroring;
 pub use response::plain;
 pub use route::{Guard, Needs, Paths, Route, Routes};
-pub use unit::{Unit, UnitLogs};
+pub use unit::{Unit, UnitJournal, UnitLogs};
 
 #[cfg(test)]
 mod full;

@@ -49,7 +49,7 @@ impl Page {
     }
 
     /// Adds figures with labels, as `name="value"` with commas between them.
-    pub(crate) fn add_labelled(&mut self, labels: &str, figures: impl IntoIterator<Item = Figure>) {
+    pub fn add_labelled(&mut self, labels: &str, figures: impl IntoIterator<Item = Figure>) {
         for (name, kind, help, value) in figures {
             let samples = &mut self.family(name, kind, help).samples;
             // Writing to a String cannot fail.

@@ -12,7 +12,8 @@ const NAME: &str = "reserve";
 
 /// Space of one disk that is held back.
 pub struct Reserve {
-    file: Arc<dyn File>,
+    /// `None`: nothing is held back.
+    file: Option<Arc<dyn File>>,
     bytes: u64,
     held: bool,
 }
@@ -32,13 +33,18 @@ pub fn lend(disk: &dyn Disk) -> std::io::Result<()> {
 }
 
 impl Reserve {
+    /// No space.
+    pub fn none() -> Self {
+        Self { file: None, bytes: 0, held: true }
+    }
+
     /// Holds `bytes` back, if the disk has as many free. Fails if the file cannot be opened or made.
     pub fn open(disk: &dyn Disk, bytes: u64) -> std::io::Result<Self> {
         let file = disk.open(NAME).or_else(|_| disk.create(NAME))?;
-        let mut reserve = Self { file, bytes, held: false };
-        if reserve.file.len()? > bytes {
-            reserve.file.set_len(bytes)?;
+        if file.len()? > bytes {
+            file.set_len(bytes)?;
         }
+        let mut reserve = Self { file: Some(file), bytes, held: false };
         reserve.hold();
         Ok(reserve)
     }
@@ -46,14 +52,15 @@ impl Reserve {
     /// Allocates the space, if the disk has it; returns whether it is held now.
     pub fn hold(&mut self) -> bool {
         if !self.held {
-            self.held = self.bytes == 0 || self.file.allocate(self.bytes).is_ok();
+            let file = self.file.as_ref().filter(|_| self.bytes > 0);
+            self.held = file.is_none_or(|file| file.allocate(self.bytes).is_ok());
         }
         self.held
     }
 
     pub(crate) fn release(&mut self) {
-        if self.bytes > 0 && self.held {
-            self.held = self.file.set_len(0).is_err();
+        if let Some(file) = self.file.as_ref().filter(|_| self.bytes > 0 && self.held) {
+            self.held = file.set_len(0).is_err();
         }
     }
 }

@@ -1,6 +1,5 @@
 //! A thousand kernel units in one process: their cost when opened, and when idle.
 
-use crate::reserve::Reserve;
 use crate::{Keeping, Unit, keep};
 use std::path::Path;
 use std::sync::Arc;
@@ -101,7 +100,7 @@ fn a_thousand_units_settle_on_a_few_threads_and_cost_no_wake_ups_when_idle() {
     let opened = began.elapsed();
     for unit in &units {
         let kept = Unit::derived("one of many", "", unit);
-        let reserve = Reserve::open(&*kept.disk, 0).unwrap();
+        let reserve = kept.hold_back().unwrap();
         keep(&rounds, &kept, Keeping { reserve, settles: true, bound_bytes: Options::default().bound_bytes });
     }
     let turns = || rounds.stats().kinds.iter().map(|kind| kind.turns).sum::<u64>();

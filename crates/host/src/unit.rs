@@ -1,12 +1,14 @@
 //! A kernel unit of any engine: kept in order, scrubbed, counted and closed in the same way for all.
 
 use crate::background;
+use crate::bucket_unit::{BucketJournal, BucketUnit};
 use crate::metrics::{Families, Kind, ratio};
+use crate::reserve::Reserve;
 use anyhow::Context as _;
 use std::sync::Arc;
 use thalweg_base::{Millis, ObjectId};
 use thalweg_disk::Disk;
-use thalweg_journal::{FileJournal, Journal};
+use thalweg_journal::{FileJournal, Journal, Poisoned};
 use thalweg_log::{
     Attachment, Damage, DamageStats, FileUnit, HeldCut, Logs, LogsStats, NextRound, Scrub, Unchecked, UpkeepError, When,
 };
@@ -14,18 +16,59 @@ use thalweg_log::{
 /// One kernel unit of the process.
 #[derive(Clone)]
 pub struct Unit {
-    /// The engine that it was opened for.
-    pub name: &'static str,
-    /// Its folder below the data folder, as a prefix of paths; empty for the unit of the data folder itself.
+    /// The engine that it was opened for, or its name in a bucket.
+    pub name: Arc<str>,
+    /// Its folder below the data folder, as a prefix of paths; empty for the unit of the data folder itself, and for
+    /// one that is in a bucket.
     pub folder: &'static str,
     /// Disk space that is held back for it.
     pub reserve_bytes: u64,
-    /// The files of its folder.
-    pub disk: Arc<dyn Disk>,
+    /// The files of its folder; `None` for a unit in a bucket.
+    pub disk: Option<Arc<dyn Disk>>,
+    /// The value of the label `unit` of its metrics; `None` for the unit of the data folder.
+    label: Option<Arc<str>>,
     /// Its journal.
-    pub journal: Arc<FileJournal>,
+    pub journal: Arc<dyn UnitJournal>,
     /// Its logs, whatever is attached to them.
     pub logs: Arc<dyn UnitLogs>,
+}
+
+/// A journal, with what its owner does beside writing.
+pub trait UnitJournal: Journal {
+    /// Whether it needs files for what is written next.
+    fn wants_segments(&self) -> bool;
+    /// Makes them.
+    fn make_segments(&self) -> std::io::Result<()>;
+    /// Ends it with everything durable.
+    fn close(&self) -> Result<(), Poisoned>;
+}
+
+impl UnitJournal for FileJournal {
+    fn wants_segments(&self) -> bool {
+        self.wants_prepare()
+    }
+
+    fn make_segments(&self) -> std::io::Result<()> {
+        self.prepare()
+    }
+
+    fn close(&self) -> Result<(), Poisoned> {
+        Self::close(self)
+    }
+}
+
+impl UnitJournal for BucketJournal {
+    fn wants_segments(&self) -> bool {
+        false
+    }
+
+    fn make_segments(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn close(&self) -> Result<(), Poisoned> {
+        Self::close(self)
+    }
 }
 
 /// The methods of [`Logs`] that do not depend on the type of its attachments.
@@ -151,21 +194,35 @@ impl<A: Attachment + Sync> UnitLogs for Logs<A> {
 
 impl Unit {
     /// The unit of the data folder itself.
-    pub fn main<A: Attachment + Sync>(name: &'static str, unit: &FileUnit<A>, reserve_bytes: u64) -> Self {
-        Self { reserve_bytes, ..Self::derived(name, "", unit) }
+    pub fn main<A: Attachment + Sync>(name: &str, unit: &FileUnit<A>, reserve_bytes: u64) -> Self {
+        Self { reserve_bytes, label: None, ..Self::derived(name, "", unit) }
+    }
+
+    /// A unit in a bucket. All of them share a label: their owners change.
+    pub fn in_bucket<A: Attachment + Sync>(unit: &BucketUnit<A>) -> Self {
+        let (journal, logs) = (Arc::clone(&unit.journal) as _, Arc::clone(&unit.logs) as _);
+        let label = Some(Arc::from("replicated"));
+        Self { name: Arc::clone(&unit.name), folder: "", reserve_bytes: 0, disk: None, label, journal, logs }
     }
 
     /// A derived unit beside the first one.
-    pub fn derived<A: Attachment + Sync>(name: &'static str, folder: &'static str, unit: &FileUnit<A>) -> Self {
+    pub fn derived<A: Attachment + Sync>(name: &str, folder: &'static str, unit: &FileUnit<A>) -> Self {
         let FileUnit { disk, journal, logs } = unit;
-        let (disk, journal, logs) = (Arc::clone(disk), Arc::clone(journal), Arc::clone(logs) as Arc<dyn UnitLogs>);
-        Self { name, folder, reserve_bytes: 0, disk, journal, logs }
+        let (journal, logs) = (Arc::clone(journal) as _, Arc::clone(logs) as _);
+        let name: Arc<str> = name.into();
+        let (label, disk) = (Some(Arc::clone(&name)), Some(Arc::clone(disk)));
+        Self { name, folder, reserve_bytes: 0, disk, label, journal, logs }
+    }
+
+    /// Holds its space back.
+    pub fn hold_back(&self) -> std::io::Result<Reserve> {
+        self.disk.as_ref().map_or(Ok(Reserve::none()), |disk| Reserve::open(&**disk, self.reserve_bytes))
     }
 
     /// The value of the label `unit` of the unit's metrics. The unit of the data folder has no label: its metrics are
     /// older than labels, and dashboards and scripts know them without one.
-    pub fn label(&self) -> Option<&'static str> {
-        (!self.folder.is_empty()).then_some(self.name)
+    pub fn label(&self) -> Option<&str> {
+        self.label.as_deref()
     }
 
     /// Why its journal accepts nothing.

@@ -4,7 +4,7 @@ use crate::logs;
 use anyhow::Context;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use thalweg_base::Durability;
+use thalweg_base::Level;
 use thalweg_host::config::{AuthMode, Config, LogFormat, Switch, without_password};
 
 /// The announcement of a serving address; withdrawn when dropped.
@@ -75,10 +75,11 @@ impl Facts {
             address,
             data: std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone()),
             durability: match config.durability {
-                Durability::Durable => "durable: an append is answered when it is on the disk",
-                Durability::Buffered => {
+                Level::Durable => "durable: an append is answered when it is on the disk",
+                Level::Buffered => {
                     "buffered: an append is answered when it is written; a crash of the machine may lose the newest"
                 }
+                Level::Replicated => "replicated: an append is answered when it is in the bucket",
             },
             access: access(config),
             transport: if tls { "TLS" } else { "plain HTTP, not encrypted" },

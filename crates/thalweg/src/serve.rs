@@ -19,7 +19,7 @@ use thalweg_host::config::{Config, Switch, environment};
 use thalweg_host::door::Door;
 use thalweg_host::folder::Folder;
 use thalweg_host::reload::Reload;
-use thalweg_host::reserve::{self, Reserve};
+use thalweg_host::reserve;
 use thalweg_host::scrub::{Scrubber, Scrubs};
 use thalweg_host::tls;
 use thalweg_host::{Boot, Keeping, Routes, keep};
@@ -65,11 +65,11 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let rounds = Arc::new(Rounds::start(options).context("cannot start the threads of background work")?);
     // Space is held back again once everything is open: on a full disk the opening may use it.
     for unit in engines.units() {
-        let reserve = Reserve::open(&*unit.disk, unit.reserve_bytes).context("cannot hold back disk space")?;
+        let reserve = unit.hold_back().context("cannot hold back disk space")?;
         let settles = config.settle == Switch::On;
         keep(&rounds, unit, Keeping { reserve, settles, bound_bytes: config.journal_bound_bytes.0 });
     }
-    engines.all().iter().try_for_each(|engine| engine.work(&mut background))?;
+    engines.all().iter().try_for_each(|engine| engine.work(&mut background, &rounds))?;
 
     if let Some(auth) = &auth {
         let auth = Arc::clone(auth);

@@ -105,7 +105,7 @@ impl Drop for Rig {
 #[test]
 fn each_path_has_the_engine_whose_route_says_most_of_it() {
     let rig = Rig::with_shapes();
-    let [streams, shapes, subscriptions] = [Some(0), Some(1), Some(2)];
+    let [streams, shapes, subscriptions] = [Some(0), Some(2), Some(3)];
     for (path, engine) in [
         ("/v1/stream", streams),
         ("/v1/stream/", streams),
@@ -190,7 +190,7 @@ fn the_page_at_the_root_lists_every_route() {
 #[test]
 fn every_kernel_unit_has_metrics_of_its_journal_settling_and_scrub() {
     let rig = Rig::with_shapes();
-    let units: Vec<_> = rig.engines.units().iter().map(|unit| (unit.name, unit.label())).collect();
+    let units: Vec<_> = rig.engines.units().iter().map(|unit| (&*unit.name, unit.label())).collect();
     assert_eq!(units, [("streams", None), ("shapes", Some("shapes"))]);
     let page = rig.page();
     let scrubbed = ["scrub_bytes_total", "scrub_passes_total", "scrub_last_pass_timestamp_seconds"];

@@ -12,7 +12,7 @@ use clap::Args;
 use std::io::Read;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
-use thalweg_base::{Durability, Size, Span};
+use thalweg_base::{Level, Size, Span};
 use ureq::http::Method;
 
 #[derive(Args)]
@@ -39,7 +39,7 @@ pub(crate) struct BenchArgs {
     seconds: Span,
     /// When an append is acknowledged: durable or buffered [default: the server's].
     #[arg(long, value_name = "durable|buffered")]
-    durability: Option<Durability>,
+    durability: Option<Level>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::server::{Call, Server};
 use clap::Args;
-use thalweg_base::{Durability, Size, Span};
+use thalweg_base::{Level, Size, Span};
 use ureq::http::Method;
 
 #[derive(Args)]
@@ -38,7 +38,7 @@ pub(crate) struct CreateArgs {
     /// When an append is acknowledged and shown: once it is on the disk (durable), or once the operating system has it
     /// (buffered) [default: the server's].
     #[arg(long, value_name = "durable|buffered")]
-    durability: Option<Durability>,
+    durability: Option<Level>,
     /// Create it closed.
     #[arg(long)]
     closed: bool,

@@ -49,7 +49,7 @@ pub enum Refusal {
     TtlAndExpiresAt,
     #[error("{0} must be a whole number from 1 to {PRODUCER_NUMBER_MAX}, in digits without leading zeros")]
     Retention(&'static str),
-    #[error("Stream-Durability must be `durable` or `buffered`")]
+    #[error("Stream-Durability must be `durable`, `buffered` or `replicated`")]
     Durability,
     #[error("limit must be a whole number from 1 to {LIMIT_MAX}")]
     Limit,
@@ -120,6 +120,10 @@ pub enum Refusal {
     NameKept,
     #[error("the source was deleted; fork one of its forks instead")]
     SourceGone,
+    #[error(
+        "replicated streams are in a bucket, and this server has none: start it with --store, or ask for `durable`"
+    )]
+    NoStore,
     #[error("a fork has its source's durability, {0}; leave Stream-Durability out")]
     ForkDurability(&'static str),
 
@@ -158,6 +162,8 @@ pub enum Refusal {
     Stopped(String),
     #[error("{0}")]
     Io(String),
+    #[error("the bucket has not answered since the start, and may have the stream; retry in a second")]
+    StoreAway,
     #[error("the stream is replaced too often just now; retry in a second")]
     Contended,
 }
@@ -236,6 +242,7 @@ impl Refusal {
             R::NameKept => (409, "name_kept_by_forks"),
             R::SourceGone => (409, "source_gone"),
             R::ForkDurability(_) => (409, "fork_durability"),
+            R::NoStore => (409, "no_store"),
             R::Moved { .. } => (412, "tail_moved"),
             R::ExistsAlready { .. } => (412, "exists"),
             R::TooLarge { .. } => (413, "too_large"),
@@ -250,6 +257,7 @@ impl Refusal {
             R::NoSpace(_) => (503, "disk_full"),
             R::Stopped(_) => (503, "journal_stopped"),
             R::Io(_) => (503, "read_failed"),
+            R::StoreAway => (503, "store_away"),
             R::Contended => (503, "contended"),
         }
     }

@@ -108,9 +108,12 @@ impl Core {
         random: Box<dyn FnMut() -> u64 + Send>,
     ) -> Result<Self, OpenError> {
         let subs: BTreeMap<_, _> = store.recover()?.into_iter().map(|stored| (stored.id.clone(), stored)).collect();
+        // An event for a replicated wake stream may not have reached the bucket.
         let unsent = |(_, stored): &(&String, &Stored)| {
-            let wake = stored.state.wake.as_ref();
-            stored.state.config.kind == Kind::Webhook && wake.is_some_and(|wake| !wake.delivered)
+            stored.state.wake.as_ref().is_some_and(|wake| match stored.state.config.kind {
+                Kind::Webhook => !wake.delivered,
+                Kind::PullWake => wake.holder.is_none(),
+            })
         };
         let resend = subs.iter().filter(unsent).map(|(id, _)| id.clone()).collect();
         let rescan_at = (!subs.is_empty()).then_some(0);
@@ -201,7 +204,10 @@ impl Core {
         let mut state = Subscription::new(config.clone(), base.into(), now);
         let mut matching: Vec<Box<str>> = Vec::new();
         let most = self.config.streams_max;
-        self.store.sweep(&mut |_, name, stream| {
+        if !self.streams.is_complete() {
+            return Err(store_away());
+        }
+        self.streams.sweep(&mut |_, name, stream| {
             if matching.len() <= most && !stream.soft_deleted && wants(config, name) {
                 matching.push(name.into());
             }
@@ -209,7 +215,7 @@ impl Core {
         if matching.len() + config.streams.len() > most {
             return Err(Refusal::TooManyStreams(most).into());
         }
-        let end = |path: &str| self.streams.accepted(path);
+        let end = |path: &str| self.streams.end_to_note(path);
         for path in &config.streams {
             let at = end(path).unwrap_or_default();
             state.apply(&Event::Link { path: path.as_str().into(), explicit: true, at });
@@ -245,12 +251,15 @@ impl Core {
     fn link(&mut self, id: &str, paths: &[String]) -> Result<Answer, Refused> {
         let (store, streams, most) = (&self.store, &self.streams, self.config.streams_max);
         let stored = self.subs.get_mut(id).ok_or(Refused(Refusal::NotFound, self.deleted))?;
+        if !streams.is_complete() {
+            return Err(store_away());
+        }
         let new = |path: &&String| stored.state.links.get(path.as_str()).is_none_or(|link| !link.explicit);
         let events: Vec<Event> = paths
             .iter()
             .filter(new)
             .map(|path| {
-                let at = streams.accepted(path).unwrap_or_default();
+                let at = streams.end_to_note(path).unwrap_or_default();
                 Event::Link { path: path.as_str().into(), explicit: true, at }
             })
             .collect();
@@ -418,21 +427,28 @@ impl Core {
         for id in subs {
             let Some(stored) = self.subs.get_mut(id) else { continue };
             let (links, config) = (&stored.state.links, &stored.state.config);
-            let linked = links.get(name).is_some_and(|link| link.glob);
-            let event = match tail {
+            let link = links.get(name);
+            let linked = link.is_some_and(|link| link.glob);
+            let events = match tail {
+                // Its stream was deleted, and made again in another unit, whose log ids are lower.
+                Some(tail) if let Some(link) = link.filter(|link| tail.incarnation < link.acked.incarnation) => {
+                    begun_anew(name, link)
+                }
                 Some(_) if !linked && wants(config, name) => {
                     if !links.contains_key(name) && links.len() >= self.config.streams_max {
                         self.stats.unlinked += 1;
                         tracing::warn!(id, stream = name, "the subscription is at its limit of streams: not linked");
                         continue;
                     }
-                    Some(Event::Link { path: name.into(), explicit: false, at: Default::default() })
+                    vec![Event::Link { path: name.into(), explicit: false, at: Default::default() }]
                 }
-                None if linked => Some(Event::Unlink { path: name.into(), explicit: false }),
-                _ => None,
+                // While not all streams can be found, nobody knows that it is gone.
+                None if !self.streams.is_complete() => continue,
+                None if linked => vec![Event::Unlink { path: name.into(), explicit: false }],
+                _ => Vec::new(),
             };
-            if let Some(event) = event
-                && let Err(error) = self.store.write(stored, &[event])
+            if !events.is_empty()
+                && let Err(error) = self.store.write(stored, &events)
             {
                 tracing::warn!(id, stream = name, %error, "a stream could not be linked and is retried");
                 self.rescan_at = Some(now.0 + REST);
@@ -451,7 +467,7 @@ impl Core {
         let patterns: Vec<&Config> =
             self.subs.values().map(|stored| &stored.state.config).filter(|c| c.pattern.is_some()).collect();
         if !patterns.is_empty() {
-            self.store.sweep(&mut |_, name, stream| {
+            self.streams.sweep(&mut |_, name, stream| {
                 if !stream.soft_deleted && patterns.iter().any(|config| wants(config, name)) {
                     names.insert(name.into());
                 }
@@ -506,12 +522,15 @@ impl Core {
 
     /// Steps one subscription until it has no need left.
     fn advance(&mut self, id: &str, now: Millis) -> Result<(), Refused> {
+        if self.resend.contains(id) && !self.streams.is_complete() {
+            return Ok(());
+        }
         let again = self.resend.remove(id);
         if self.find(id)?.state.want(now) == Some(Want::Expire) {
             self.write(id, &[Event::Over])?;
         } else if again && self.find(id)?.state.wake.is_some() {
             self.deliver(id);
-            return Ok(());
+            return self.tell_again(id, now);
         }
         // A subscription has one delivery at a time, even if it outlives its wake.
         if self.find(id)?.state.want(now) == Some(Want::Wake) && !self.in_flight.contains_key(id) {
@@ -527,12 +546,8 @@ impl Core {
         let generation = state.generation + 1;
         match (state.config.kind, &state.config.wake_stream) {
             (Kind::PullWake, Some(stream)) => {
-                let first = state.pending.first().cloned().unwrap_or_default();
-                let event = json!({
-                    "type": "wake", "subscription_id": id, "stream": first, "generation": generation, "ts": now.0,
-                });
                 let stream = stream.clone();
-                let event = WakeEvent { stream: &stream, json: event.to_string() };
+                let event = WakeEvent { stream: &stream, json: wake_event(id, state, generation, now) };
                 let events = [Event::Wake { generation, id: wake, lease_until: None }];
                 if let Wrote::NoWakeStream = self.store.write_and_wake(stored, &events, Some(&event), now)? {
                     let failure = stored.state.failure(now, jitter);
@@ -546,6 +561,21 @@ impl Core {
                 self.store.write(stored, &[Event::Wake { generation, id: wake, lease_until }])?;
                 self.deliver(id);
             }
+        }
+        Ok(())
+    }
+
+    /// Repeats the event of a wake that nobody has claimed, if its wake stream is a replicated one. The others have it
+    /// in the frame that began the wake.
+    fn tell_again(&mut self, id: &str, now: Millis) -> Result<(), Refused> {
+        let state = &self.find(id)?.state;
+        let Some(stream) = state.config.wake_stream.clone() else { return Ok(()) };
+        let event = wake_event(id, state, state.generation, now);
+        if self.streams.is_replicated(&stream)
+            && let Err(error) = self.streams.append_replicated(&stream, &event, now)
+        {
+            self.resend.insert(id.into());
+            return Err(error.into());
         }
         Ok(())
     }
@@ -670,6 +700,24 @@ fn wants(config: &Config, name: &str) -> bool {
         && !name.starts_with("__ds/")
 }
 
+/// The refusal while not all streams can be found.
+fn store_away() -> Refused {
+    let why = "the bucket has not answered since the start, and may have streams that the subscription wants";
+    Refusal::Unavailable(why.into()).into()
+}
+
+/// Takes a link away, and makes it again at the beginning of the stream.
+fn begun_anew(name: &str, link: &crate::state::Link) -> Vec<Event> {
+    let kinds = [(true, link.explicit), (false, link.glob)];
+    let kinds: Vec<bool> = kinds.into_iter().filter_map(|(explicit, is_set)| is_set.then_some(explicit)).collect();
+    let unlinked = kinds.iter().map(|explicit| Event::Unlink { path: name.into(), explicit: *explicit });
+    let linked = kinds.iter().map(|explicit| {
+        let at = Default::default();
+        Event::Link { path: name.into(), explicit: *explicit, at }
+    });
+    unlinked.chain(linked).collect()
+}
+
 fn kind_of(link: &crate::state::Link) -> &'static str {
     if link.explicit { "explicit" } else { "glob" }
 }
@@ -687,6 +735,15 @@ fn infos(state: &Subscription) -> Vec<Value> {
         })
     };
     state.pending.iter().take(WAKE_STREAMS_MAX).map(|path| info(path)).collect()
+}
+
+/// The message to a wake stream.
+fn wake_event(id: &str, state: &Subscription, generation: u64, now: Millis) -> String {
+    let first = state.pending.first().cloned().unwrap_or_default();
+    let event = json!({
+        "type": "wake", "subscription_id": id, "stream": first, "generation": generation, "ts": now.0,
+    });
+    event.to_string()
 }
 
 fn wake_id(random: u64) -> String {

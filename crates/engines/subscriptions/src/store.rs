@@ -12,7 +12,8 @@ use thalweg_base::{LogId, Lsn, Millis};
 use thalweg_journal::Class;
 use thalweg_log::{Append, CommitError, Lengths, Logs, Op, ReadFrom, SweepCursor};
 use thalweg_streams::StreamState;
-use thalweg_streams::format::content_type::{ContentType, Kind};
+use thalweg_streams::format::content_type::ContentType;
+use thalweg_streams::format::json::message_of;
 use thalweg_streams::format::note::encode_config;
 use thalweg_streams::state::Config;
 use thalweg_streams::state::lifetime::Lifetime;
@@ -141,24 +142,25 @@ impl Store {
         };
         let end = match wake {
             None => self.logs.lock_logs(&[stored.log], &[]).commit(Class::User, &[own])?.end,
+            // Another journal has the wake stream. The event goes first: one without its wake is answered with "no
+            // work", and a wake without its event is told again at the next start.
+            Some(wake) if self.streams.is_replicated(wake.stream) => {
+                if !self.streams.append_replicated(wake.stream, &wake.json, now)? {
+                    return Ok(Wrote::NoWakeStream);
+                }
+                self.logs.lock_logs(&[stored.log], &[]).commit_durably(Class::User, &[own])?.end
+            }
             Some(wake) => {
                 let mut guard = self.logs.lock_logs(&[stored.log], &[wake.stream]);
                 let Some(view) = guard.find(wake.stream).and_then(|log| guard.view(log)) else {
                     return Ok(Wrote::NoWakeStream);
                 };
-                let state = view.attachment;
-                let takes = state.closed.is_none()
-                    && !state.soft_deleted
-                    && !state.expired(now, Lsn::ZERO)
-                    && state.content_type.kind() == Kind::Json;
-                if !takes {
+                if !view.attachment.takes_events(now) {
                     return Ok(Wrote::NoWakeStream);
                 }
                 let log = view.id;
-                // A message of a JSON stream is the value and a comma.
-                let of_event = Lengths::one(u32::try_from(wake.json.len() + 1).unwrap_or(u32::MAX));
-                let parts: &[&[u8]] = &[wake.json.as_bytes(), b","];
-                let append = Some(Append::Bytes { parts, lengths: &of_event });
+                let (parts, of_event) = message_of(&wake.json);
+                let append = Some(Append::Bytes { parts: &parts, lengths: &of_event });
                 let end = guard.commit_durably(Class::User, &[own, Op::Write { log, note: b"", append }])?.end;
                 drop(guard);
                 self.streams.announce(end.into(), log);
@@ -224,8 +226,8 @@ impl Store {
         Ok(Some(Stored { id, state, log, changed, snapshot_bytes, event_bytes }))
     }
 
-    /// Visits every log: streams and our own.
-    pub(crate) fn sweep(&self, f: &mut dyn FnMut(LogId, &str, &StreamState)) {
+    /// Visits every log of the unit: streams and our own.
+    fn sweep(&self, f: &mut dyn FnMut(LogId, &str, &StreamState)) {
         let mut cursor = Some(SweepCursor::default());
         while let Some(at) = cursor {
             // Sweeps in small steps, so that no shard is locked for long.

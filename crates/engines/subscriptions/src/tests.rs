@@ -9,7 +9,7 @@ use crate::webhook::{Delivery, Outcome, Targets};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use thalweg_base::Millis;
-use thalweg_http::{Body, Context, Headers, Method, Reply, Request, Waker};
+use thalweg_http::{Body, Context, Headers, Method, Poll, Reply, Request, Waker};
 use thalweg_journal::{Journal, MemoryJournal, Options};
 use thalweg_log::{Logs, LogsOptions};
 use thalweg_manifest::MemoryManifest;
@@ -18,12 +18,22 @@ use thalweg_streams::{StreamState, Streams, StreamsConfig};
 
 struct Rig {
     journal: Arc<MemoryJournal>,
+    /// The journal of replicated streams, once they are joined.
+    replicated: Option<Arc<MemoryJournal>>,
     logs: Arc<Logs<StreamState>>,
     streams: Arc<Streams>,
     config: SubscriptionsConfig,
     core: Core,
     folder: tempfile::TempDir,
     now: u64,
+}
+
+fn unit(options: LogsOptions) -> (Arc<MemoryJournal>, Arc<Logs<StreamState>>) {
+    let journal = Arc::new(MemoryJournal::new(Options::default()));
+    let (storage, manifest) = (Arc::new(MemoryStorage::new()), Arc::new(MemoryManifest::new()));
+    let opening = Logs::begin(options, storage, manifest, thalweg_log::Loss::Nothing).unwrap();
+    let logs = opening.finish(Arc::clone(&journal) as _).unwrap();
+    (journal, Arc::new(logs))
 }
 
 struct Got {
@@ -43,14 +53,28 @@ impl Rig {
     }
 
     fn with(config: SubscriptionsConfig) -> Self {
-        let journal = Arc::new(MemoryJournal::new(Options::default()));
-        let (storage, manifest) = (Arc::new(MemoryStorage::new()), Arc::new(MemoryManifest::new()));
-        let opening = Logs::begin(LogsOptions::default(), storage, manifest, thalweg_log::Loss::Nothing).unwrap();
-        let logs = Arc::new(opening.finish(Arc::clone(&journal) as _).unwrap());
-        let streams = Streams::new(Arc::clone(&logs), StreamsConfig::default());
+        Self::over(config, StreamsConfig::default())
+    }
+
+    fn over(config: SubscriptionsConfig, streams: StreamsConfig) -> Self {
+        let (journal, logs) = unit(LogsOptions::default());
+        let streams = Streams::new(Arc::clone(&logs), streams);
         let folder = tempfile::tempdir().unwrap();
         let core = open(&logs, &streams, &config, &folder);
-        Self { journal, logs, streams, config, core, folder, now: 1_800_000_000_000 }
+        Self { journal, replicated: None, logs, streams, config, core, folder, now: 1_800_000_000_000 }
+    }
+
+    /// With a store, whose streams can be found once they are joined.
+    fn with_store() -> Self {
+        let streams = StreamsConfig { has_store: true, ..StreamsConfig::default() };
+        Self::over(SubscriptionsConfig { targets: Targets::Local, ..SubscriptionsConfig::default() }, streams)
+    }
+
+    fn join(&mut self) {
+        let (journal, logs) = unit(LogsOptions { ids_from: 1 << 40, ..LogsOptions::default() });
+        self.streams.join(logs);
+        self.replicated = Some(journal);
+        self.step();
     }
 
     /// Restarts with the stored state.
@@ -59,12 +83,17 @@ impl Rig {
         self.step();
     }
 
-    fn step(&mut self) {
+    fn kick(&self) {
         self.journal.kick();
+        self.replicated.iter().for_each(|journal| journal.kick());
+    }
+
+    fn step(&mut self) {
+        self.kick();
         let changes = self.streams.take_changes();
         self.core.learn(&changes, Millis(self.now));
         self.core.step(Millis(self.now));
-        self.journal.kick();
+        self.kick();
     }
 
     fn pass(&mut self, ms: u64) {
@@ -104,17 +133,32 @@ impl Rig {
     }
 
     fn stream(&mut self, method: Method<'_>, name: &str, body: &[u8]) {
+        self.stream_as(method, name, &[], body);
+    }
+
+    fn stream_as(&mut self, method: Method<'_>, name: &str, more: &[(&'static str, &'static [u8])], body: &[u8]) {
+        self.change(method, name, more, body);
+        self.step();
+    }
+
+    /// Changes a stream, and lets nobody hear of it yet.
+    fn change(&self, method: Method<'_>, name: &str, more: &[(&'static str, &'static [u8])], body: &[u8]) {
         let waker = || Waker::from_fn(|| ());
         let mut cx = Context::detached(self.now, &waker);
         let path = format!("/v1/stream/{name}");
-        let headers: &[(&str, &[u8])] = &[("content-type", b"application/json")];
-        let request = Request { method, path: &path, query: None, headers: Headers(headers), body };
-        let response = match self.streams.handle(&request, &mut cx) {
+        let json: &[(&str, &[u8])] = &[("content-type", b"application/json")];
+        let headers = [json, more].concat();
+        let request = Request { method, path: &path, query: None, headers: Headers(&headers), body };
+        let reply = self.streams.handle(&request, &mut cx);
+        self.kick();
+        let response = match reply {
             Reply::Now(response) | Reply::Held(_, response) => response,
-            Reply::Later(_) => panic!("it waits"),
+            Reply::Later(mut pending) => match pending.poll(&mut cx) {
+                Poll::Ready(Reply::Now(response)) => response,
+                _ => panic!("it waits"),
+            },
         };
         assert!(response.status < 300, "{}", response.status);
-        self.step();
     }
 
     fn put(&mut self, name: &str) {
@@ -761,4 +805,101 @@ fn nothing_that_is_sent_panics() {
         let method = [Method::Put, Method::Get, Method::Post, Method::Delete][any() % 4];
         let _ = rig.ask(method, &path, Some("1.w.x"), body.as_bytes());
     }
+}
+
+const REPLICATED: &[(&str, &[u8])] = &[("stream-durability", b"replicated")];
+
+#[test]
+fn replicated_streams_wake_as_others_do() {
+    let mut rig = Rig::with_store();
+    rig.join();
+    rig.stream_as(Method::Put, "e/old", REPLICATED, b"[]");
+    rig.stream_as(Method::Put, "w", REPLICATED, b"[]");
+    let body = json!({"type":"pull-wake","pattern":"e/*","wake_stream":"w","lease_ttl_ms":1000});
+    assert_eq!(rig.send(Method::Put, "s", None, body).status, 201);
+    let end = |rig: &Rig| rig.streams.published("w").unwrap();
+    let before = end(&rig);
+    rig.append("e/old");
+    let first = end(&rig);
+    assert!(first.offset > before.offset, "the wake stream got an event");
+    let claimed = rig.claim("me");
+    assert_eq!((claimed.status, &claimed.body["streams"][0]["path"]), (200, &json!("e/old")));
+    let token = claimed.body["token"].as_str().unwrap().to_owned();
+    let offset = claimed.body["streams"][0]["tail_offset"].clone();
+    let done = json!({
+        "wake_id": claimed.body["wake_id"], "generation": claimed.body["generation"],
+        "acks": [{"stream": "e/old", "offset": offset}], "done": true,
+    });
+    assert_eq!(rig.send(Method::Post, "s/ack", Some(&token), done).status, 200);
+    // A new one is linked by the pattern, and unlinked when it goes.
+    rig.stream_as(Method::Put, "e/new", REPLICATED, b"[]");
+    let linked =
+        |rig: &mut Rig| rig.send(Method::Get, "s", None, Value::Null).body["streams"].as_array().unwrap().len();
+    assert_eq!(linked(&mut rig), 2);
+    rig.stream(Method::Delete, "e/new", b"");
+    assert_eq!(linked(&mut rig), 1);
+}
+
+#[test]
+fn the_event_of_an_unclaimed_wake_is_told_again_after_a_restart() {
+    let mut rig = Rig::with_store();
+    rig.join();
+    rig.stream_as(Method::Put, "w", REPLICATED, b"[]");
+    rig.put("e/a");
+    let body = json!({"type":"pull-wake","pattern":"e/*","wake_stream":"w","lease_ttl_ms":1000});
+    rig.send(Method::Put, "s", None, body);
+    rig.append("e/a");
+    let told = rig.streams.published("w").unwrap().offset;
+    // The event may have been lost with the machine, before the bucket had it.
+    rig.reopen();
+    let again = rig.streams.published("w").unwrap().offset;
+    assert!(again > told);
+    rig.step();
+    assert_eq!(rig.streams.published("w").unwrap().offset, again, "once");
+    assert_eq!(rig.claim("me").status, 200);
+    rig.reopen();
+    assert_eq!(rig.streams.published("w").unwrap().offset, again, "a claimed wake is known");
+}
+
+#[test]
+fn nothing_is_unlinked_while_not_all_streams_can_be_found() {
+    let mut rig = Rig::with_store();
+    let refused = rig.hook();
+    assert_eq!((refused.status, refused.code()), (503, "UNAVAILABLE"));
+    rig.join();
+    rig.stream_as(Method::Put, "e/a", REPLICATED, b"[]");
+    assert_eq!(rig.hook().status, 201);
+    let replicated = rig.replicated.take();
+    // A start before the bucket has answered.
+    let streams = StreamsConfig { has_store: true, ..StreamsConfig::default() };
+    rig.streams = Streams::new(Arc::clone(&rig.logs), streams);
+    rig.reopen();
+    let linked = rig.send(Method::Get, "s", None, Value::Null);
+    assert_eq!(linked.body["streams"].as_array().unwrap().len(), 1, "{:?}", linked.body);
+    drop(replicated);
+}
+
+/// The ids of one unit's logs are below those of the other: positions of two streams do not compare.
+#[test]
+fn a_link_begins_anew_when_its_stream_is_made_again_in_another_unit() {
+    let mut rig = Rig::with_store();
+    rig.join();
+    rig.stream_as(Method::Put, "e/a", REPLICATED, b"[1]");
+    assert_eq!(rig.hook().status, 201);
+    rig.stream(Method::Delete, "e/a", b"");
+    rig.put("e/a");
+    rig.append("e/a");
+    let (_, delivery) = rig.core.deliveries.pop().expect("a wake for the new stream");
+    let body: Value = serde_json::from_slice(&delivery.body).unwrap();
+    assert_eq!(body["streams"][0]["path"], json!("e/a"));
+    // Also if nobody looked between the delete and the making.
+    rig.stream_as(Method::Put, "b", REPLICATED, b"[1]");
+    let body = json!({"type":"webhook","streams":["b"],"webhook":{"url":"http://127.0.0.1:9/h"},"lease_ttl_ms":1000});
+    assert_eq!(rig.send(Method::Put, "t", None, body).status, 201);
+    assert!(rig.core.deliveries.is_empty(), "linked at its end");
+    rig.change(Method::Delete, "b", &[], b"");
+    rig.change(Method::Put, "b", &[], b"[]");
+    rig.append("b");
+    let (_, delivery) = rig.core.deliveries.pop().expect("a wake for the new stream");
+    assert_eq!(delivery.subscription, "t");
 }

@@ -3,6 +3,7 @@
 use super::{Config, Switch};
 use anyhow::bail;
 use std::path::Path;
+use thalweg_base::Level;
 use thalweg_rounds::THREADS_MIN;
 
 /// More than any device makes use of.
@@ -79,11 +80,22 @@ fn check_journal(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Clients give up before.
+const COMMIT_INTERVAL_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// A cache smaller than this would give up blocks before they are read twice.
 const CACHE_BYTES_MIN: u64 = 8 << 20;
 
 fn check_store(config: &Config) -> anyhow::Result<()> {
-    let Some(location) = &config.store.0 else { return Ok(()) };
+    let Some(location) = &config.store.0 else {
+        if config.durability == Level::Replicated {
+            bail!("--durability replicated needs --store: replicated is what the bucket has");
+        }
+        return Ok(());
+    };
+    if config.commit_interval.0 > COMMIT_INTERVAL_MAX {
+        bail!("--commit-interval {} must be 10s at most: every replicated append waits for it", config.commit_interval);
+    }
     if !location.outlives_the_process() {
         bail!("--store {location} ends with the process, and data that is copied there would be lost: name a bucket");
     }

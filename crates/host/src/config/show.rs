@@ -4,7 +4,7 @@ use super::values::{AuthMode, Listen, LogFormat, Names, Store, Switch, WebhookTa
 use super::{Config, Layers, Setting, Settings};
 use std::fmt::Write;
 use std::path::PathBuf;
-use thalweg_base::{Durability, Size, Span};
+use thalweg_base::{Level, Size, Span};
 
 /// How wide comments of the example file are.
 const WIDTH: usize = 96;
@@ -23,7 +23,7 @@ macro_rules! quoted { ($($type:ty),+) => { $(impl Written for $type {
 })+ } }
 
 plain!(usize, u32, u64);
-quoted!(String, Names, Store, Listen, Span, Size, Durability, AuthMode, Switch, LogFormat, WebhookTargets);
+quoted!(String, Names, Store, Listen, Span, Size, Level, AuthMode, Switch, LogFormat, WebhookTargets);
 
 impl Written for PathBuf {
     fn written(&self) -> String {

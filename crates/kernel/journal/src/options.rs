@@ -35,6 +35,9 @@ pub struct Options {
     pub sync_bytes: u64,
     /// The longest time that buffered frames stay unsynced, if a writer thread runs.
     pub sync_after: Duration,
+    /// A writer thread sends a batch to a remote sink at most this often, unless the batch is full: a request costs the
+    /// same however many frames it makes durable. Zero: as soon as there is a frame.
+    pub commit_interval: Duration,
     /// The term of this opening, as its owner chose it: larger than any before. Zero: one above the largest that is
     /// known.
     pub term: u64,
@@ -59,6 +62,7 @@ impl Default for Options {
             window_batches: 1 << 16,
             sync_bytes: 16 << 20,
             sync_after: Duration::from_millis(200),
+            commit_interval: Duration::ZERO,
             term: 0,
             salt: 0,
             #[cfg(feature = "faults")]

@@ -44,6 +44,44 @@ fn with_a_slow_sink_appends_per_second_grow_with_the_batches_in_flight() {
 }
 
 #[test]
+fn a_batch_gathers_for_the_commit_interval_unless_it_is_full() {
+    const INTERVAL: Duration = Duration::from_secs(1);
+    let network = Network::After { delay: Duration::from_millis(1), spread: Duration::from_millis(1) };
+    let sink = MemorySink::new(network, 8, 1, Faults::default());
+    let options = Options { batch_bytes: 10_000, commit_interval: INTERVAL, ..Options::default() };
+    let nothing = &mut |_, _| Ok::<(), Infallible>(());
+    let journal = Arc::new(Sequencer::take_over(sink, options, Bounds::default(), 1, nothing).unwrap());
+    journal.start_writer().unwrap();
+    let append = |bytes: usize| {
+        let end = journal.append(Class::User, &[&vec![7; bytes]]).unwrap().end;
+        journal.kick();
+        end
+    };
+    // The first one finds nothing that was sent a moment ago.
+    let began = Instant::now();
+    journal.wait(append(1)).unwrap();
+    let first = began.elapsed();
+    assert!(first < INTERVAL / 2, "{first:?}");
+    // Those that follow gather.
+    for _ in 0..50 {
+        append(1);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    journal.wait(journal.end()).unwrap();
+    assert!(began.elapsed() >= INTERVAL, "{:?}", began.elapsed());
+    let batches = journal.stats().batches;
+    assert!((2..=3).contains(&batches), "{batches}");
+    // A batch that is full goes at once, and what follows it gathers again.
+    let began = Instant::now();
+    let full = append(20_000);
+    append(1);
+    journal.wait(full).unwrap();
+    let took = began.elapsed();
+    assert!(took < INTERVAL / 2, "{took:?}");
+    journal.close().unwrap();
+}
+
+#[test]
 fn a_deposed_owner_says_by_whom_and_acknowledges_nothing_more() {
     let network = Network::After { delay: Duration::from_millis(5), spread: Duration::from_millis(5) };
     let sink = MemorySink::new(network, 4, 1, Faults::default());

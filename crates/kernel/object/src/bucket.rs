@@ -217,6 +217,22 @@ impl Bucket {
         .wait()
     }
 
+    /// Writes the object of a key if there is none; returns the bytes that the key has for good. A key that is written in
+    /// this way only has one value for everybody.
+    pub fn settle_once(&self, key: &str, bytes: Bytes) -> Result<Bytes, BucketError> {
+        let (bucket, key) = (self.clone(), key.to_owned());
+        self.run(async move {
+            if let Some(found) = bucket.get(&key).await? {
+                return Ok(found.bytes);
+            }
+            match bucket.put_new(&key, bytes.clone()).await? {
+                PutNew::Written => Ok(bytes),
+                PutNew::Taken(found) => Ok(found),
+            }
+        })
+        .wait()
+    }
+
     /// What everything below the location takes, by the first part of the keys. Lists all of it.
     pub fn usage(&self) -> Result<Vec<(String, Usage)>, BucketError> {
         let bucket = self.clone();

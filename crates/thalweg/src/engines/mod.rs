@@ -1,5 +1,6 @@
 //! The engines of this binary. Each is wired in one file: settings, routes, health, metrics, background work and stop.
 
+pub(crate) mod replicated;
 pub(crate) mod shapes;
 pub(crate) mod streams;
 pub(crate) mod subscriptions;
@@ -12,6 +13,7 @@ use thalweg_host::{Boot, Engines};
 pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<(Engines, Arc<streams::ServedStreams>)> {
     let mut engines = Engines::default();
     let streams = engines.add(streams::open(boot)?);
+    engines.add(replicated::open(boot, &streams)?);
     engines.add(shapes::open(boot)?);
     engines.add(subscriptions::open(boot, &streams)?);
     Ok((engines, streams))

@@ -14,6 +14,7 @@ use thalweg_host::{Boot, Engine, Engines, Guard, Mirroring, Paths, Route, Unit};
 use thalweg_http::{Context, Gate, Reply, Request, Service};
 use thalweg_journal::Journal;
 use thalweg_log::{FileUnit, When};
+use thalweg_rounds::Rounds;
 use thalweg_streams::{Retention, StreamState, Streams, StreamsConfig};
 
 /// The path under which streams live.
@@ -39,10 +40,10 @@ pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<ServedStreams> {
     let Boot { config, folder, auth, gate, .. } = boot;
     let (kernel, mirroring) = kernel::open(folder, config)?;
     boot.share_chunks_of(&kernel);
-    folder.note_running(config.durability)?;
+    folder.note_running(config.durability.of_journal())?;
     let private = auth.is_some_and(|auth| auth.is_everywhere());
     let streams = Streams::new(Arc::clone(&kernel.logs), streams_config(config, private));
-    let (path, durability) = (folder.path().to_owned(), config.durability);
+    let (path, durability) = (folder.path().to_owned(), config.durability.of_journal());
     open_gate(&kernel, gate, &streams, move || Folder::note_failed(&path, durability));
     let (streams_max, reserve_bytes) = (config.max_streams, config.reserve_bytes.0);
     Ok(ServedStreams { kernel, streams, mirroring, others: OnceLock::new(), streams_max, reserve_bytes })
@@ -127,7 +128,7 @@ impl Engine for ServedStreams {
     }
 
     /// Lets streams expire.
-    fn work(&self, background: &mut Background) -> std::io::Result<()> {
+    fn work(&self, background: &mut Background, _: &Arc<Rounds>) -> std::io::Result<()> {
         let streams = Arc::clone(&self.streams);
         background.every("tick", TICK_EVERY, move || streams.tick(background::now()))
     }
@@ -172,6 +173,8 @@ fn streams_config(config: &Config, private: bool) -> StreamsConfig {
         io_threads: config.io_threads,
         unsent_bytes_max: config.max_unsent.0,
         gzip_level: config.gzip_level,
+        level: config.durability,
+        has_store: config.store.0.is_some(),
         retention: Retention {
             bytes: Some(config.retention_bytes.0).filter(|bytes| *bytes > 0),
             secs: Some(config.retention_age.0.as_secs()).filter(|secs| *secs > 0),

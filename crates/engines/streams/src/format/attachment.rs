@@ -6,7 +6,7 @@ use crate::state::lifetime::Lifetime;
 use crate::state::producers::Producers;
 use crate::state::retention::{Mark, Marks, Retention};
 use crate::state::{Closed, Config, Fork, StreamState};
-use thalweg_base::{DecodeError, Decoder, Durability, Encoder, Lsn, Millis, Offset};
+use thalweg_base::{DecodeError, Decoder, Encoder, Level, Lsn, Millis, Offset};
 
 const VERSION: u8 = 1;
 
@@ -174,17 +174,19 @@ pub(super) fn decode_retention(d: &mut Decoder<'_>) -> Result<Retention, DecodeE
     Ok(Retention { bytes: bound()?, secs: bound()? })
 }
 
-pub(super) fn encode_durability(durability: Durability, out: &mut Vec<u8>) {
+pub(super) fn encode_durability(durability: Level, out: &mut Vec<u8>) {
     out.put_u8(match durability {
-        Durability::Durable => 1,
-        Durability::Buffered => 2,
+        Level::Durable => 1,
+        Level::Buffered => 2,
+        Level::Replicated => 3,
     });
 }
 
-pub(super) fn decode_durability(d: &mut Decoder<'_>) -> Result<Durability, DecodeError> {
+pub(super) fn decode_durability(d: &mut Decoder<'_>) -> Result<Level, DecodeError> {
     match d.u8()? {
-        1 => Ok(Durability::Durable),
-        2 => Ok(Durability::Buffered),
+        1 => Ok(Level::Durable),
+        2 => Ok(Level::Buffered),
+        3 => Ok(Level::Replicated),
         got => Err(DecodeError::Unknown { what: "durability", got: got.into() }),
     }
 }
@@ -320,7 +322,7 @@ mod tests {
 
     #[test]
     fn what_is_promised_is_pinned() {
-        for (durability, byte) in [(Durability::Durable, "01"), (Durability::Buffered, "02")] {
+        for (durability, byte) in [(Level::Durable, "01"), (Level::Buffered, "02"), (Level::Replicated, "03")] {
             let mut state = plain("text/plain", Lifetime::Unlimited);
             state.durability = Some(durability);
             let mut out = Vec::new();

@@ -19,6 +19,13 @@ pub struct Messages<'a> {
     pub lengths: Lengths,
 }
 
+/// One valid value as a message of a JSON stream: its parts, and their length.
+#[must_use]
+pub fn message_of(value: &str) -> ([&[u8]; 2], Lengths) {
+    let length = u32::try_from(value.len() + 1).unwrap_or(u32::MAX);
+    ([value.as_bytes(), b","], Lengths::one(length))
+}
+
 /// Why a body is not valid JSON, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{what} at byte {at}")]

@@ -173,7 +173,7 @@ mod tests {
     use crate::format::offset::Position;
     use crate::state::{Fork, StreamState};
     use proptest::prelude::*;
-    use thalweg_base::{Durability, Lsn};
+    use thalweg_base::{Level, Lsn};
     use thalweg_log::Attachment;
 
     fn hex(bytes: &[u8]) -> String {
@@ -227,7 +227,7 @@ mod tests {
         let retention = Retention { bytes: Some(300), secs: Some(1) };
         encode_config(&Config { retention, ..config() }, &mut out);
         assert_eq!(hex(&out), "0101013ce807070103612f6240ac0202ac0201");
-        for (durability, byte) in [(Durability::Durable, "01"), (Durability::Buffered, "02")] {
+        for (durability, byte) in [(Level::Durable, "01"), (Level::Buffered, "02"), (Level::Replicated, "03")] {
             out.clear();
             encode_config(&Config { durability: Some(durability), ..config() }, &mut out);
             assert_eq!(hex(&out), "0101013ce8070b0103612f6240ac0202".to_owned() + byte);
@@ -239,7 +239,7 @@ mod tests {
         for config in [
             config(),
             Config { retention: Retention { bytes: None, secs: Some(9) }, ..config() },
-            Config { durability: Some(Durability::Buffered), ..config() },
+            Config { durability: Some(Level::Buffered), ..config() },
             Config { fork: None, closed: false, lifetime: Lifetime::Until(Millis(5)), created: Millis(0), ..config() },
         ] {
             let mut out = Vec::new();

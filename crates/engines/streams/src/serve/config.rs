@@ -2,6 +2,7 @@
 
 use crate::state::retention::Retention;
 use std::time::Duration;
+use thalweg_base::Level;
 
 /// How long caches may keep an answer to a long-poll.
 pub(crate) const ANSWER_MAX_AGE: Duration = Duration::from_secs(60);
@@ -27,6 +28,10 @@ pub struct StreamsConfig {
     pub streams_max: u64,
     /// How many idempotent producers one stream remembers.
     pub max_producers: usize,
+    /// The level of new streams that do not say theirs.
+    pub level: Level,
+    /// There is a bucket, in which replicated streams are.
+    pub has_store: bool,
     /// Retention of streams without settings of their own.
     pub retention: Retention,
     /// How much memory answers may hold that clients do not take; beyond it reads are refused.
@@ -100,6 +105,8 @@ impl Default for StreamsConfig {
             sse_keep_alive: Duration::from_secs(15),
             streams_max: 10_000_000,
             max_producers: crate::state::producers::PRODUCERS_MAX,
+            level: Level::Durable,
+            has_store: false,
             retention: Retention::default(),
             unsent_bytes_max: 1 << 30,
             gzip_level: 1,

@@ -14,7 +14,7 @@ use crate::format::note::{Note, encode_config};
 use crate::state::create::{CreateRequest, ForkRequest, difference};
 use crate::state::{Config, StreamState};
 use std::sync::Arc;
-use thalweg_base::{Durability, Millis, Offset};
+use thalweg_base::{Level, Millis, Offset};
 use thalweg_http::{Body, Request};
 use thalweg_journal::Class;
 use thalweg_log::{Guard, LogView, Op, Origin};
@@ -105,6 +105,9 @@ impl Engine {
         content: &mut Option<(Kind, Content<'a>)>,
         now: Millis,
     ) -> Result<Attempted, Refused> {
+        let units = self.units.upgrade().ok_or_else(|| Refusal::Internal("the server has ended".into()))?;
+        // The other unit is asked before any shard of this one is locked: its requests may ask here.
+        let (_creating, is_free) = units.reserve(self, put.name);
         let mut guard = match put.requested.fork {
             Some(fork) => self.logs.lock(&[put.name, fork.source]),
             None => self.logs.lock(&[put.name]),
@@ -117,11 +120,15 @@ impl Engine {
                 self.expire(put.name, now)?;
                 return Ok(Attempted::Again);
             }
-            let durability = self.durability(view.attachment.durability);
+            let durability = self.level_of(view.attachment.durability);
             return existing(&view, &put.requested, durability).map(Attempted::Done);
         }
+        is_free?;
         let inheritance = match put.requested.fork {
-            None => None,
+            None => {
+                units.check_level(self, put.requested.durability)?;
+                None
+            }
             Some(fork) => match self.inherit(&mut guard, fork, put, walked, now)? {
                 Ok(inheritance) => Some(inheritance),
                 Err(InheritLater::Expire) => {
@@ -139,6 +146,9 @@ impl Engine {
         };
         match content {
             Some((split_as, content)) if *split_as == content_type.kind() => {
+                if units.population() >= self.config.streams_max {
+                    return Err(Refusal::TooManyStreams(self.config.streams_max).into());
+                }
                 self.commit_create(&mut guard, put, inheritance, content_type, content, now).map(Attempted::Done)
             }
             _ => {
@@ -158,9 +168,6 @@ impl Engine {
         content: &Content<'_>,
         now: Millis,
     ) -> Result<Answer, Refused> {
-        if !self.population.has_room(self.config.streams_max) {
-            return Err(Refusal::TooManyStreams(self.config.streams_max).into());
-        }
         let origin = inheritance.as_ref().map(|inherited| inherited.origin);
         let durability = inheritance.as_ref().map_or(put.requested.durability, |inherited| inherited.durability);
         let inherited_lifetime = inheritance.as_ref().map(|inherited| inherited.lifetime);
@@ -198,7 +205,7 @@ impl Engine {
             .next_offset(position(&view, view.tail))
             .closed(config.closed)
             .no_store()
-            .durability(self.durability(config.durability))
+            .durability(self.level_of(config.durability))
             .content_type(config.content_type.as_str());
         self.changed(committed.until, made);
         self.population.one_more();
@@ -215,7 +222,7 @@ impl Engine {
 fn existing(
     view: &LogView<'_, StreamState>,
     requested: &CreateRequest<'_>,
-    durability: Durability,
+    durability: Level,
 ) -> Result<Answer, Refused> {
     let state = view.attachment;
     if state.soft_deleted {

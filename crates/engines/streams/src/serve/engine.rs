@@ -3,6 +3,7 @@
 use super::config::StreamsConfig;
 use super::flights::Flights;
 use super::frames::FrameCache;
+use super::gate::OwnGate;
 use super::gzip::Compressions;
 use super::head;
 use super::list::Lists;
@@ -11,13 +12,14 @@ use super::observe::Observed;
 use super::population::Population;
 use super::stats::{Counters, add};
 use super::turn::Answer;
+use super::units::Units;
 use super::upkeep::Upkeep;
 use super::watch::{WatchKey, Watchers};
 use crate::error::{Refusal, Refused};
 use crate::format::offset::Position;
 use crate::state::StreamState;
-use std::sync::Arc;
-use thalweg_base::{Durability, LogId, Lsn, Millis, Offset, Until};
+use std::sync::{Arc, Weak};
+use thalweg_base::{Level, LogId, Lsn, Millis, Offset, Until};
 use thalweg_http::Pool;
 use thalweg_http::{Method, Request, Waker};
 use thalweg_log::{Guard, LogView, Logs};
@@ -30,20 +32,44 @@ pub(crate) struct Engine {
     pub(crate) config: StreamsConfig,
     pub(crate) watchers: Watchers,
     pub(crate) observed: Observed,
-    pub(crate) pool: Pool,
+    pub(crate) pool: Arc<Pool>,
     pub(crate) flights: Arc<Flights>,
     pub(crate) frames: FrameCache,
-    pub(crate) counters: Counters,
+    pub(crate) counters: Arc<Counters>,
     pub(crate) upkeep: Upkeep,
     pub(crate) population: Population,
     pub(crate) lists: Lists,
     pub(crate) compressions: Compressions,
+    /// The event loop's gate counts the positions of this unit's journal. Otherwise the unit is the replicated one.
+    pub(crate) is_gated: bool,
+    /// Where answers wait otherwise.
+    pub(crate) gate: OwnGate,
+    pub(crate) units: Weak<Units>,
     /// The journal's end at the start: everything before it was replayed.
     recovered: Lsn,
 }
 
 impl Engine {
-    pub(crate) fn new(logs: Arc<Logs<StreamState>>, config: StreamsConfig) -> Arc<Self> {
+    /// The engine of the unit whose journal the event loop's gate counts.
+    pub(crate) fn new(logs: Arc<Logs<StreamState>>, config: StreamsConfig, units: Weak<Units>) -> Arc<Self> {
+        let pool = Arc::new(Pool::new("streams-io", config.io_threads, config.io_queue_max));
+        Self::of(logs, config, units, pool, Arc::default(), true)
+    }
+
+    /// The engine of another unit: it shares threads and counters with this one.
+    pub(crate) fn beside(&self, logs: Arc<Logs<StreamState>>, units: Weak<Units>) -> Arc<Self> {
+        let (pool, counters) = (Arc::clone(&self.pool), Arc::clone(&self.counters));
+        Self::of(logs, self.config.clone(), units, pool, counters, false)
+    }
+
+    fn of(
+        logs: Arc<Logs<StreamState>>,
+        config: StreamsConfig,
+        units: Weak<Units>,
+        pool: Arc<Pool>,
+        counters: Arc<Counters>,
+        is_gated: bool,
+    ) -> Arc<Self> {
         let population = Population::default();
         population.counted(logs.len());
         Arc::new(Self {
@@ -51,14 +77,17 @@ impl Engine {
             logs,
             watchers: Watchers::default(),
             observed: Observed::default(),
-            pool: Pool::new("streams-io", config.io_threads, config.io_queue_max),
+            pool,
             flights: Arc::default(),
             frames: FrameCache::default(),
-            counters: Counters::default(),
+            counters,
             upkeep: Upkeep::default(),
             population,
             lists: Lists::default(),
             compressions: Compressions::default(),
+            is_gated,
+            gate: OwnGate::default(),
+            units,
             config,
         })
     }
@@ -115,9 +144,14 @@ impl Engine {
         state.expired(now, self.recovered)
     }
 
-    /// The durability of a stream, from the request or the default.
-    pub(crate) fn durability(&self, said: Option<Durability>) -> Durability {
-        said.unwrap_or(self.logs.options().durability)
+    /// The level of this unit's streams that do not say theirs.
+    pub(crate) fn level(&self) -> Level {
+        if self.is_gated { self.logs.options().durability.into() } else { Level::Replicated }
+    }
+
+    /// The level of a stream that says so much.
+    pub(crate) fn level_of(&self, said: Option<Level>) -> Level {
+        said.filter(|_| self.is_gated).unwrap_or_else(|| self.level())
     }
 
     /// The refusal for a stream that existed a moment ago.
@@ -137,9 +171,14 @@ impl Engine {
         }
     }
 
-    /// Wakes the watchers of changes that are visible now.
+    /// Wakes the watchers of changes that are visible now, and the answers that wait for a journal of the unit's own.
     pub(crate) fn wake(&self) {
-        self.watchers.wake(self.logs.reached());
+        let reached = self.logs.reached();
+        self.watchers.wake(reached);
+        if !self.is_gated {
+            let is_over = self.logs.journal().poisoned().is_some();
+            self.gate.open(if is_over { Lsn(u64::MAX - 1) } else { reached.durable });
+        }
         self.observed.wake();
     }
 

@@ -7,7 +7,7 @@ use crate::format::timestamp;
 use crate::state::lifetime::Lifetime;
 use crate::state::producers::{Claim, PRODUCER_ID_BYTES_MAX, PRODUCER_NUMBER_MAX};
 use crate::state::retention::Retention;
-use thalweg_base::Durability;
+use thalweg_base::Level;
 use thalweg_http::Headers;
 
 /// Header values as sent.
@@ -137,12 +137,13 @@ impl<'a> Fields<'a> {
         })
     }
 
-    pub(crate) fn durability(&self) -> Result<Option<Durability>, Refusal> {
+    pub(crate) fn durability(&self) -> Result<Option<Level>, Refusal> {
         match self.durability {
             None => Ok(None),
-            Some(b"durable") => Ok(Some(Durability::Durable)),
-            Some(b"buffered") => Ok(Some(Durability::Buffered)),
-            Some(_) => Err(Refusal::Durability),
+            Some(word) => {
+                let level = std::str::from_utf8(word).ok().and_then(|word| word.parse().ok());
+                level.map(Some).ok_or(Refusal::Durability)
+            }
         }
     }
 
@@ -254,10 +255,11 @@ mod tests {
     }
 
     #[test]
-    fn durability_is_one_of_two_words() {
+    fn durability_is_one_of_three_words() {
         let durability = |text| with(&[("Stream-Durability", text)], |f| f.durability());
-        assert_eq!(durability("durable"), Ok(Some(Durability::Durable)));
-        assert_eq!(durability(" buffered "), Ok(Some(Durability::Buffered)));
+        assert_eq!(durability("durable"), Ok(Some(Level::Durable)));
+        assert_eq!(durability(" buffered "), Ok(Some(Level::Buffered)));
+        assert_eq!(durability("replicated"), Ok(Some(Level::Replicated)));
         for text in ["", "Durable", "fast", "durable,buffered"] {
             assert_eq!(durability(text), Err(Refusal::Durability), "{text}");
         }

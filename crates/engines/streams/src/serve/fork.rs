@@ -2,7 +2,6 @@
 
 use super::create::Put;
 use super::engine::{Engine, position};
-use super::head::word;
 use super::name::of_path;
 use super::turn::{Answer, Task, Turn};
 use crate::error::{Refusal, Refused};
@@ -14,7 +13,7 @@ use crate::state::retention::Retention;
 use crate::state::{Fork, StreamState};
 use bytes::Bytes;
 use std::sync::Arc;
-use thalweg_base::{Durability, LogId, Millis, Offset};
+use thalweg_base::{Level, LogId, Millis, Offset};
 use thalweg_http::Fetch;
 use thalweg_log::{Guard, LogView, Origin, Seek, SeekError, SeekRead};
 
@@ -33,7 +32,7 @@ pub(super) struct Inheritance {
     pub(super) origin: Origin,
     pub(super) content_type: ContentType,
     pub(super) lifetime: Lifetime,
-    pub(super) durability: Option<Durability>,
+    pub(super) durability: Option<Level>,
     pub(super) fork: Fork,
 }
 
@@ -77,7 +76,7 @@ impl Engine {
             return Err(Refusal::ContentType(state.content_type.as_str().into()).after(view.when(view.changed)));
         }
         if put.requested.durability.is_some() && put.requested.durability != state.durability {
-            let durability = state.durability.map_or("the server's", word);
+            let durability = state.durability.map_or("the server's", Level::word);
             return Err(Refusal::ForkDurability(durability).after(view.when(view.changed)));
         }
         let anchor = anchor(&view, requested.at)?;
@@ -181,7 +180,7 @@ struct LatePut {
     lifetime: Option<Lifetime>,
     closed: bool,
     retention: Retention,
-    durability: Option<Durability>,
+    durability: Option<Level>,
     fresh: bool,
     fork: Option<(Box<str>, Option<OffsetParam>, u64)>,
     body: Bytes,

@@ -5,7 +5,7 @@ use crate::format::offset::Position;
 use crate::format::timestamp;
 use crate::state::lifetime::Lifetime;
 use crate::state::retention::Retention;
-use thalweg_base::{Durability, Offset};
+use thalweg_base::{Level, Offset};
 use thalweg_http::{Body, Response};
 
 /// Lines of every answer: pages of every origin may read it, headers of the protocol included.
@@ -92,8 +92,8 @@ impl Head {
         }
     }
 
-    pub(crate) fn durability(self, durability: Durability) -> Self {
-        self.line(b"Stream-Durability: ", word(durability).as_bytes())
+    pub(crate) fn durability(self, durability: Level) -> Self {
+        self.line(b"Stream-Durability: ", durability.word().as_bytes())
     }
 
     /// The earliest retained position, if it is not the beginning.
@@ -106,17 +106,17 @@ impl Head {
     }
 }
 
-pub(super) fn word(durability: Durability) -> &'static str {
-    match durability {
-        Durability::Durable => "durable",
-        Durability::Buffered => "buffered",
-    }
-}
-
 pub(crate) fn preflight() -> Response {
     let mut head = Head::new(204);
     head.0.head.extend_from_slice(PREFLIGHT);
     head.finish(Body::Empty)
+}
+
+/// The answer to a request whose change may have become durable or not.
+pub(crate) fn unconfirmed() -> Response {
+    let head = Head::new(503).line(b"Retry-After: ", b"1");
+    let text = "the journal stopped before this could be confirmed: it may or may not have happened; ask again after a restart";
+    explained(head, "unconfirmed", text)
 }
 
 pub(crate) fn refusal(refusal: &Refusal) -> Response {

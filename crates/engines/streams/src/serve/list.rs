@@ -5,7 +5,8 @@
 //! and no reactor waits.
 
 use super::engine::Engine;
-use super::head::{Head, word};
+use super::gate::{Wait, Waited};
+use super::head::{self, Head};
 use super::name::{is_private, normal};
 use super::query::{decoded, once};
 use super::turn::{Answer, Task, Turn};
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use thalweg_base::{Millis, Offset, Until};
+use thalweg_base::{Level, Millis, Offset, Until};
 use thalweg_http::Fetch;
 use thalweg_http::{Body, Method, Request};
 use thalweg_log::{Seen, SweepCursor};
@@ -105,25 +106,38 @@ impl Engine {
             return Err(Refusal::Busy.into());
         }
         let listing = self.pool.run(move || permit.0.page(&page, now)).ok_or(Refusal::Busy)?;
-        Ok(Answer::Later(Box::new(Listing(Arc::clone(self), listing))))
+        Ok(Answer::Later(Box::new(Listing { engine: Arc::clone(self), making: listing, made: None })))
     }
 
-    /// The page, and the position at which it may be sent.
-    fn page(&self, page: &Page, now: Millis) -> (Until, String) {
-        let (names, more) = self.names(page);
+    /// The page of the streams of all units, and the waits until it may be sent: for the own journal, and for others.
+    fn page(self: &Arc<Self>, page: &Page, now: Millis) -> (Until, Vec<Wait>, String) {
+        let units = self.units.upgrade();
+        let beside = units.as_ref().and_then(|units| units.replicated());
+        let engines: Vec<&Arc<Self>> = std::iter::once(self).chain(beside).collect();
+        let (mut names, mut more) = (Vec::new(), false);
+        for engine in &engines {
+            let (found, is_cut) = engine.names(page);
+            names.extend(found.into_iter().map(|name| (name, *engine)));
+            more |= is_cut;
+        }
+        if engines.len() > 1 {
+            names.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+            more |= names.len() > page.limit;
+            names.truncate(page.limit);
+        }
         let mut streams = Vec::with_capacity(names.len());
-        for name in &names {
-            self.logs.peek(name, &mut |seen| {
-                if !seen.attachment.soft_deleted && !self.expired(seen.attachment, now) {
-                    streams.push(entry(&seen));
+        for (name, engine) in &names {
+            engine.logs.peek(name, &mut |seen| {
+                if !seen.attachment.soft_deleted && !engine.expired(seen.attachment, now) {
+                    streams.push(engine.entry(&seen));
                 }
             });
         }
         // A stream may be missing because of a delete, or listed because of a create: the page waits for all changes so
         // far.
-        let after = self.logs.when_all();
-        let next = names.last().filter(|_| more);
-        (after, json!({ "streams": streams, "next": next }).to_string())
+        let waits = beside.map(|engine| Wait::new(engine, engine.logs.when_all())).into_iter().collect();
+        let next = names.last().filter(|_| more).map(|(name, _)| name);
+        (self.logs.when_all(), waits, json!({ "streams": streams, "next": next }).to_string())
     }
 
     /// The smallest matching names, in order, and whether more follow.
@@ -150,53 +164,70 @@ impl Engine {
     }
 }
 
-fn entry(seen: &Seen<'_, StreamState>) -> Value {
-    let text = |offset| {
-        let position = Position { incarnation: seen.incarnation, offset };
-        String::from_utf8_lossy(&position.to_text()).into_owned()
-    };
-    let state = seen.attachment;
-    let mut entry = json!({
-        "name": seen.name,
-        "contentType": state.content_type.as_str(),
-        "nextOffset": text(seen.published),
-        "bytes": seen.published.since(seen.start),
-        "closed": state.closed.is_some(),
-    });
-    let mut put = |key: &str, value: Value| entry[key] = value;
-    match state.lifetime {
-        Lifetime::Unlimited => {}
-        Lifetime::Idle { secs } => put("ttl", secs.into()),
-        Lifetime::Until(at) => put("expiresAt", timestamp::text(at).into()),
+impl Engine {
+    fn entry(&self, seen: &Seen<'_, StreamState>) -> Value {
+        let text = |offset| {
+            let position = Position { incarnation: seen.incarnation, offset };
+            String::from_utf8_lossy(&position.to_text()).into_owned()
+        };
+        let state = seen.attachment;
+        let mut entry = json!({
+            "name": seen.name,
+            "contentType": state.content_type.as_str(),
+            "nextOffset": text(seen.published),
+            "bytes": seen.published.since(seen.start),
+            "closed": state.closed.is_some(),
+        });
+        let mut put = |key: &str, value: Value| entry[key] = value;
+        match state.lifetime {
+            Lifetime::Unlimited => {}
+            Lifetime::Idle { secs } => put("ttl", secs.into()),
+            Lifetime::Until(at) => put("expiresAt", timestamp::text(at).into()),
+        }
+        if let Some(bytes) = state.retention.bytes {
+            put("retentionBytes", bytes.into());
+        }
+        if let Some(secs) = state.retention.secs {
+            put("retentionSeconds", secs.into());
+        }
+        if let Some(level) = state.durability.or(Some(Level::Replicated).filter(|_| !self.is_gated)) {
+            put("durability", level.word().into());
+        }
+        if seen.start > Offset::ZERO {
+            put("retained", seen.published.since(seen.start).into());
+        }
+        if let Some(fork) = &state.fork {
+            put("forkedFrom", (*fork.source).into());
+        }
+        if state.forks > 0 {
+            put("forks", state.forks.into());
+        }
+        entry
     }
-    if let Some(bytes) = state.retention.bytes {
-        put("retentionBytes", bytes.into());
-    }
-    if let Some(secs) = state.retention.secs {
-        put("retentionSeconds", secs.into());
-    }
-    if let Some(durability) = state.durability {
-        put("durability", word(durability).into());
-    }
-    if seen.start > Offset::ZERO {
-        put("retained", seen.published.since(seen.start).into());
-    }
-    if let Some(fork) = &state.fork {
-        put("forkedFrom", (*fork.source).into());
-    }
-    if state.forks > 0 {
-        put("forks", state.forks.into());
-    }
-    entry
 }
 
 /// A page in the making.
-struct Listing(Arc<Engine>, Fetch<(Until, String)>);
+struct Listing {
+    engine: Arc<Engine>,
+    making: Fetch<(Until, Vec<Wait>, String)>,
+    /// Made, and waiting for other journals than the engine's.
+    made: Option<(Until, Vec<Wait>, String)>,
+}
 
 impl Task for Listing {
     fn step(&mut self, turn: &mut Turn<'_>) -> Option<Answer> {
-        let (after, text) = self.1.take(|| turn.waker())?;
+        if self.made.is_none() {
+            self.made = Some(self.making.take(|| turn.waker())?);
+        }
+        for wait in self.made.iter_mut().flat_map(|(_, waits, _)| waits) {
+            match wait.ask(|| turn.waker()) {
+                Waited::Yes => {}
+                Waited::NotYet => return None,
+                Waited::Never => return Some(Answer::Response(Until::NOW, head::unconfirmed())),
+            }
+        }
+        let (after, _, text) = self.made.take()?;
         let head = Head::new(200).no_store().content_type("application/json");
-        Some(Answer::Response(after, head.finish(Body::Bytes(self.0.logs.hold(text.into())))))
+        Some(Answer::Response(after, head.finish(Body::Bytes(self.engine.logs.hold(text.into())))))
     }
 }

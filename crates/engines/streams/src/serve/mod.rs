@@ -12,6 +12,7 @@ mod fields;
 mod flights;
 mod fork;
 mod frames;
+mod gate;
 mod gzip;
 mod head;
 mod list;
@@ -29,6 +30,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod units;
 mod upkeep;
 mod watch;
 
@@ -41,88 +43,154 @@ pub use name::{Place, place_of_path};
 pub use observe::Changes;
 pub use stats::Stats;
 
+use crate::format::json;
 use crate::format::offset::Position;
 use crate::state::StreamState;
-use engine::Engine;
 use std::sync::Arc;
 use thalweg_base::{LogId, Millis, Until};
 use thalweg_http::{Context, Reply, Request, Response, Service};
-use thalweg_log::Logs;
+use thalweg_journal::Class;
+use thalweg_log::{Append, CommitError, Logs, Op, SweepCursor};
+use units::Units;
 
-/// Serves the protocol for the streams in `logs`.
+/// Serves the protocol for the streams of a server's kernel units.
 pub struct Streams {
-    engine: Arc<Engine>,
+    units: Arc<Units>,
 }
 
 impl Streams {
-    /// The owner subscribes [`Streams::on_durable`] to the journal and calls [`Streams::tick`] about every 100 ms.
+    /// Serves the streams in `logs`, whose journal the event loop's gate counts. The owner subscribes
+    /// [`Streams::on_durable`] to that journal and calls [`Streams::tick`] about every 100 ms.
     #[must_use]
     pub fn new(logs: Arc<Logs<StreamState>>, config: StreamsConfig) -> Arc<Self> {
-        Arc::new(Self { engine: Engine::new(logs, config) })
+        Arc::new(Self { units: Units::new(logs, config) })
+    }
+
+    /// Serves the replicated streams in `logs`, too, from now on. Once. The owner subscribes
+    /// [`Streams::on_replicated`] to their journal.
+    pub fn join(&self, logs: Arc<Logs<StreamState>>) {
+        let engine = self.units.join(logs);
+        self.units.local.observed.pass_on(&engine.observed);
     }
 
     /// Answers one request. Never waits for a device.
     pub fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
-        let answer = self.engine.answer(request, Millis(cx.now_ms));
-        turn::reply(answer, self.engine.logs.reached())
+        let (engine, answer) = self.units.answer(request, Millis(cx.now_ms));
+        turn::reply(answer, engine)
     }
 
     /// The journal's written or durable position has moved: wakes watchers of newly visible changes. Never blocks.
     pub fn on_durable(&self) {
-        self.engine.wake();
+        self.units.local.wake();
+    }
+
+    /// The same, of the journal of replicated streams.
+    pub fn on_replicated(&self) {
+        if let Some(engine) = self.units.replicated() {
+            engine.wake();
+        }
     }
 
     /// Upkeep: expires streams and records uses, a bounded amount per call. Call it from a background thread.
     pub fn tick(&self, now: Millis) {
-        self.engine.tick(now);
+        self.units.all().for_each(|engine| engine.tick(now));
     }
 
     /// Calls `wake` whenever [`Streams::take_changes`] may have something new. Once; it must not block.
     pub fn observe(&self, wake: Arc<dyn Fn() + Send + Sync>) {
-        self.engine.observed.by(wake);
+        self.units.all().for_each(|engine| engine.observed.by(Arc::clone(&wake)));
     }
 
     /// Starts or stops recording changes for the observer. Start before reading streams, so that no change is missed.
     pub fn turn_observing(&self, on: bool) {
-        self.engine.observed.turn(on);
+        self.units.all().for_each(|engine| engine.observed.turn(on));
     }
 
     /// Changed streams whose changes are visible.
     #[must_use]
     pub fn take_changes(&self) -> Changes {
-        self.engine.observed.take(self.engine.logs.reached())
+        let taken = self.units.all().map(|engine| engine.observed.take(engine.logs.reached()));
+        taken.reduce(Changes::and).unwrap_or_default()
     }
 
-    /// An engine of this process has appended to a stream by itself: readers are woken in time.
+    /// Every stream that there is can be found: there are no replicated streams, or they are joined.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.units.is_complete()
+    }
+
+    /// An engine of this process has appended to a stream of the data folder by itself: readers are woken in time.
     pub fn announce(&self, until: Until, log: LogId) {
-        self.engine.announce(until, log);
-        self.engine.changed(until, log);
+        self.units.local.announce(until, log);
+        self.units.local.changed(until, log);
     }
 
     /// The visible end of the stream of that name, unless it is gone or deleted but for its forks.
     #[must_use]
     pub fn published(&self, name: &str) -> Option<Position> {
         let mut found = None;
-        self.engine.logs.peek(name, &mut |seen| {
+        self.units.engine_of(name)?.logs.peek(name, &mut |seen| {
             let position = Position { incarnation: seen.incarnation, offset: seen.published };
             found = (!seen.attachment.soft_deleted).then_some(position);
         });
         found
     }
 
-    /// The accepted end of the stream of that name, visible or not, under the same conditions.
+    /// The end of the stream of that name which an engine may note in the journal of the data folder: the accepted one
+    /// of a stream that is in the same journal, the visible one of a replicated stream. `None` as for
+    /// [`Streams::published`].
     #[must_use]
-    pub fn accepted(&self, name: &str) -> Option<Position> {
-        let mut guard = self.engine.logs.lock(&[name]);
+    pub fn end_to_note(&self, name: &str) -> Option<Position> {
+        let engine = self.units.engine_of(name)?;
+        if !engine.is_gated {
+            return self.published(name);
+        }
+        let mut guard = engine.logs.lock(&[name]);
         let log = guard.find(name)?;
         let view = guard.view(log)?;
         (!view.attachment.soft_deleted).then(|| engine::position(&view, view.tail))
     }
 
+    /// Whether the stream of that name is a replicated one.
+    #[must_use]
+    pub fn is_replicated(&self, name: &str) -> bool {
+        self.units.engine_of(name).is_some_and(|engine| !engine.is_gated)
+    }
+
+    /// Appends a JSON value to a replicated stream, in a frame of its own; `false` if the stream takes none.
+    pub fn append_replicated(&self, name: &str, json: &str, now: Millis) -> Result<bool, CommitError> {
+        let Some(engine) = self.units.replicated() else { return Ok(false) };
+        let mut guard = engine.logs.lock(&[name]);
+        let Some(view) = guard.find(name).and_then(|log| guard.view(log)) else { return Ok(false) };
+        if !view.attachment.takes_events(now) {
+            return Ok(false);
+        }
+        let log = view.id;
+        let (parts, lengths) = json::message_of(json);
+        let append = Some(Append::Bytes { parts: &parts, lengths: &lengths });
+        let end = guard.commit_durably(Class::User, &[Op::Write { log, note: b"", append }])?.end;
+        drop(guard);
+        engine.announce(end.into(), log);
+        engine.changed(end.into(), log);
+        engine.logs.journal().kick();
+        Ok(true)
+    }
+
+    /// Visits every stream of all units, and the logs of other engines in the unit of the data folder.
+    pub fn sweep(&self, f: &mut dyn FnMut(LogId, &str, &StreamState)) {
+        for engine in self.units.all() {
+            let mut cursor = Some(SweepCursor::default());
+            while let Some(at) = cursor {
+                // Sweeps in small steps, so that no shard is locked for long.
+                cursor = engine.logs.sweep(at, 256, f);
+            }
+        }
+    }
+
     /// The name of an existing stream, deleted or not.
     #[must_use]
     pub fn name_of(&self, log: LogId) -> Option<Box<str>> {
-        Some(self.engine.logs.lock_logs(&[log], &[]).view(log)?.name.into())
+        self.units.all().find_map(|engine| Some(engine.logs.lock_logs(&[log], &[]).view(log)?.name.into()))
     }
 
     /// The name of the stream at a path below the prefix, if the path is a stream's.
@@ -133,7 +201,7 @@ impl Streams {
 
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.engine.counters.snapshot()
+        self.units.local.counters.snapshot()
     }
 }
 
@@ -143,17 +211,16 @@ impl Service for Streams {
     }
 
     fn round_done(&self) {
-        self.engine.logs.journal().kick();
+        self.units.all().for_each(|engine| engine.logs.journal().kick());
     }
 
     fn gate_failed(&self) -> Response {
-        let head = head::Head::new(503).line(b"Retry-After: ", b"1");
-        let text = "the journal stopped before this could be confirmed: it may or may not have happened; ask again after a restart";
-        head::explained(head, "unconfirmed", text)
+        head::unconfirmed()
     }
 
     fn refused(&self, status: u16, reason: &str) -> Response {
-        stats::add(if status < 500 { &self.engine.counters.refused_4xx } else { &self.engine.counters.refused_5xx }, 1);
+        let counters = &self.units.local.counters;
+        stats::add(if status < 500 { &counters.refused_4xx } else { &counters.refused_5xx }, 1);
         let head = head::Head::new(status);
         let head = if status == 503 { head.line(b"Retry-After: ", b"1") } else { head };
         head::explained(head, "bad_request_framing", reason)

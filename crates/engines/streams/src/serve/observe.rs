@@ -22,6 +22,13 @@ pub struct Changes {
     pub overflowed: bool,
 }
 
+impl Changes {
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.logs.extend(other.logs);
+        Self { overflowed: self.overflowed || other.overflowed, ..self }
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Observed {
     on: AtomicBool,
@@ -38,6 +45,17 @@ struct Set {
 impl Observed {
     pub(crate) fn by(&self, wake: Arc<dyn Fn() + Send + Sync>) {
         let _ = self.wake.set(wake);
+    }
+
+    /// Has another unit's changes observed as these are.
+    pub(crate) fn pass_on(&self, other: &Self) {
+        if let Some(wake) = self.wake.get() {
+            other.by(Arc::clone(wake));
+        }
+        other.turn(self.on.load(Ordering::Relaxed));
+        // What changed before was observed by nobody.
+        other.changes.lock().overflowed = true;
+        other.wake();
     }
 
     /// Starts recording changes. A caller that reads a log under its shard's lock after this misses no change: a change

@@ -16,7 +16,7 @@ impl Population {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn has_room(&self, max: u64) -> bool {
-        self.0.load(Ordering::Relaxed) < max
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 }

@@ -29,7 +29,7 @@ impl Engine {
             .closed(closed_visibly(&view, self.logs.durable()))
             .lifetime(view.attachment.lifetime)
             .retention(self.retention(view.attachment))
-            .durability(self.durability(view.attachment.durability))
+            .durability(self.level_of(view.attachment.durability))
             .earliest(position(&view, view.start))
             .no_store()
             .content_type(view.attachment.content_type.as_str());

@@ -3,9 +3,12 @@
 //! The engine speaks in [`Answer`]s, [`Task`]s and [`Feed`]s, which tests can drive without an event loop; [`reply`] is
 //! the thin shell around them.
 
+use super::engine::Engine;
+use super::gate::hold;
 use bytes::Bytes;
+use std::sync::Arc;
 use std::time::Duration;
-use thalweg_base::{Millis, Reached, Until};
+use thalweg_base::{Millis, Until};
 use thalweg_http::{Body, BodySource, Context, Pending, Poll, Pull, Reply, Response, Sink, Waker};
 
 /// An answer to a request.
@@ -61,30 +64,26 @@ fn turn<T>(cx: &mut Context<'_>, f: impl FnOnce(&mut Turn<'_>) -> T) -> T {
     result
 }
 
-/// The answer as the event loop takes it, the journal having come so far.
-pub(crate) fn reply(answer: Answer, reached: Reached) -> Reply {
+/// The answer of the engine as the event loop takes it.
+pub(crate) fn reply(answer: Answer, engine: &Arc<Engine>) -> Reply {
     match answer {
-        Answer::Response(after, response) => hold(after, response, reached),
-        Answer::Later(task) => Reply::Later(Box::new(Running(task, reached))),
+        Answer::Response(after, response) => hold(after, response, engine),
+        Answer::Later(task) => Reply::Later(Box::new(Running(task, Arc::clone(engine)))),
         Answer::Live(after, mut response, feed) => {
             response.body = Body::Stream(Box::new(Flowing(feed)));
             response.close = true;
-            hold(after, response, reached)
+            hold(after, response, engine)
         }
     }
 }
 
-fn hold(after: Until, response: Response, reached: Reached) -> Reply {
-    if reached.covers(after) { Reply::Now(response) } else { Reply::Held(after, response) }
-}
-
-/// A task, and how far the journal was when it began: an older position only holds a reply for no reason.
-struct Running(Box<dyn Task>, Reached);
+/// A task of an engine.
+struct Running(Box<dyn Task>, Arc<Engine>);
 
 impl Pending for Running {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll {
         match turn(cx, |turn| self.0.step(turn)) {
-            Some(answer) => Poll::Ready(reply(answer, self.1)),
+            Some(answer) => Poll::Ready(reply(answer, &self.1)),
             None => Poll::Wait,
         }
     }

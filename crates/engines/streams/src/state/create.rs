@@ -4,7 +4,7 @@ use super::lifetime::Lifetime;
 use super::retention::Retention;
 use super::{Fork, StreamState};
 use crate::format::offset::OffsetParam;
-use thalweg_base::{Durability, Offset};
+use thalweg_base::{Level, Offset};
 
 /// Configuration in a PUT, before its source is read.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub struct CreateRequest<'a> {
     /// `Stream-Retention-…`.
     pub retention: Retention,
     /// `None` for the server's, or the source's.
-    pub durability: Option<Durability>,
+    pub durability: Option<Level>,
     /// `Stream-Forked-From` and its offsets.
     pub fork: Option<ForkRequest<'a>>,
     /// Refuse if a stream of that name exists (`If-None-Match: *`).
@@ -136,17 +136,17 @@ mod tests {
 
     #[test]
     fn durability_is_compared_as_it_was_asked_for() {
-        const BUFFERED: Option<Durability> = Some(Durability::Buffered);
+        const BUFFERED: Option<Level> = Some(Level::Buffered);
         let source = Fork { source: "s".into(), at: Position::default(), sub_offset: 0, inherited_lifetime: true };
         let fork_request = Some(ForkRequest { source: "s", at: None, sub_offset: 0 });
         for (state, requested, fork, same) in [
             (BUFFERED, BUFFERED, false, true),
             (BUFFERED, None, false, false),
             (None, BUFFERED, false, false),
-            (None, Some(Durability::Durable), false, false),
-            (BUFFERED, Some(Durability::Durable), false, false),
+            (None, Some(Level::Durable), false, false),
+            (BUFFERED, Some(Level::Durable), false, false),
             (BUFFERED, None, true, true),
-            (BUFFERED, Some(Durability::Durable), true, false),
+            (BUFFERED, Some(Level::Durable), true, false),
         ] {
             let mut stream = stream(fork.then(|| source.clone()));
             stream.durability = state;

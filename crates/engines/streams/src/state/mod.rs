@@ -8,13 +8,13 @@ pub mod producers;
 pub mod retention;
 
 use crate::format::attachment;
-use crate::format::content_type::ContentType;
+use crate::format::content_type::{ContentType, Kind};
 use crate::format::note::{self, Note};
 use crate::format::offset::Position;
 use lifetime::Lifetime;
 use producers::{Producer, Producers};
 use retention::{Marks, Retention};
-use thalweg_base::{DecodeError, Durability, Lsn, Millis};
+use thalweg_base::{DecodeError, Durability, Level, Lsn, Millis};
 use thalweg_log::Attachment;
 
 /// The engine's state of each log. It changes only by notes, except for fields marked as transient.
@@ -36,7 +36,7 @@ pub struct StreamState {
     /// Retention, as requested at the stream's creation.
     pub retention: Retention,
     /// Durability, as requested at the stream's creation; `None` if it follows the server's setting.
-    pub durability: Option<Durability>,
+    pub durability: Option<Level>,
     /// How old its content is.
     pub marks: Marks,
 
@@ -90,7 +90,7 @@ pub struct Config {
     /// How much content it keeps.
     pub retention: Retention,
     /// The promise of its acknowledgements; `None`: the server's.
-    pub durability: Option<Durability>,
+    pub durability: Option<Level>,
 }
 
 impl StreamState {
@@ -118,6 +118,13 @@ impl StreamState {
             watched: false,
             touch_queued: false,
         }
+    }
+
+    /// Whether an engine of this process may append JSON to the stream by itself.
+    #[must_use]
+    pub fn takes_events(&self, now: Millis) -> bool {
+        let is_live = self.closed.is_none() && !self.soft_deleted && !self.expired(now, Lsn::ZERO);
+        is_live && self.content_type.kind() == Kind::Json
     }
 
     /// Past its time, if everything up to `recovered` was learnt from the journal at the last start. A soft-deleted
@@ -206,7 +213,7 @@ impl Attachment for StreamState {
     }
 
     fn durability(&self) -> Option<Durability> {
-        self.durability
+        self.durability.map(Level::of_journal)
     }
 
     fn encode(&self, out: &mut Vec<u8>) {

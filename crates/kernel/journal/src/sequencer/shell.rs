@@ -5,6 +5,9 @@
 //! append again soon. So after a sync the next batch waits until it holds a frame for half of the clients that appended
 //! lately, for the time of two syncs at most: one half is synced while the other half appends. A client that appends
 //! alone never waits.
+//!
+//! A remote sink has several batches under way, and each costs a request: there the next batch waits until
+//! [`crate::Options::commit_interval`] has passed since the last one was sent, unless it is full before.
 
 use crate::Poisoned;
 use crate::sequencer::pool::{Work, WriterPool};
@@ -46,12 +49,16 @@ struct Pace {
     sync_time: Duration,
     /// No frame came in during the last pause.
     quiet: bool,
+    /// When the last batch was sent to a remote sink.
+    sent_at: Option<Instant>,
 }
 
 /// The thread's next action after a step.
 enum Next {
     Look,
     Park(Duration),
+    /// As `Park`; frames that come meanwhile end it only if they fill the batch.
+    Gather(Duration),
     /// End: there is no work, or none is possible.
     Leave,
 }
@@ -130,7 +137,8 @@ impl<S: Sink> Sequencer<S> {
     /// Takes a step, and returns the next action.
     fn look(&self, pace: &mut Pace) -> Result<Next, Poisoned> {
         let (before, began) = (self.written_frames(), Instant::now());
-        let (worked, synced) = self.timed_step()?;
+        let early = self.early_by(pace);
+        let (worked, synced) = self.timed_step(pace, early.is_none())?;
         if synced {
             (pace.dirty_since, pace.quiet) = (None, false);
             // A moving average, over some ten syncs.
@@ -154,6 +162,9 @@ impl<S: Sink> Sequencer<S> {
         if worked {
             pace.quiet = false;
             return Ok(Next::Look);
+        }
+        if let Some(early) = early {
+            return Ok(Next::Gather(early));
         }
         if !pace.quiet && !self.shell.is_crowded() {
             pace.quiet = true;
@@ -183,9 +194,21 @@ impl<S: Sink> Sequencer<S> {
         self.shell.goal.store(0, Ordering::SeqCst);
     }
 
+    /// How long the batch that fills is still to wait before it is sent; `None`: it need not wait.
+    fn early_by(&self, pace: &Pace) -> Option<Duration> {
+        let since = pace.sent_at.filter(|_| !S::LOCAL)?.elapsed();
+        let left = self.options.commit_interval.checked_sub(since).filter(|left| !left.is_zero())?;
+        let fill = self.fill.lock();
+        (fill.whole_batches() == 0 && !fill.is_empty()).then_some(left)
+    }
+
     /// Whether something was done, and whether that was a sync.
-    fn timed_step(&self) -> Result<(bool, bool), Poisoned> {
-        let began = self.begin()?;
+    fn timed_step(&self, pace: &mut Pace, may_send: bool) -> Result<(bool, bool), Poisoned> {
+        let (answered, sent) = self.begin_if(may_send)?;
+        if sent {
+            pace.sent_at = Some(Instant::now());
+        }
+        let began = answered || sent;
         let before = Instant::now();
         let finished = self.finish()?;
         if finished {
@@ -207,6 +230,11 @@ impl<S: Sink> Work for Sequencer<S> {
                 Ok(Next::Look) if self.shell.is_crowded() => return true,
                 Ok(Next::Look) => {}
                 Ok(Next::Park(time)) => std::thread::park_timeout(time),
+                Ok(Next::Gather(time)) => {
+                    self.shell.goal.store(u64::MAX, Ordering::SeqCst);
+                    std::thread::park_timeout(time);
+                    self.shell.goal.store(0, Ordering::SeqCst);
+                }
                 Ok(Next::Leave) | Err(_) => return false,
             }
         }

@@ -93,19 +93,26 @@ impl<S: Sink> Sequencer<S> {
     /// too many are in flight, or if there is no space for its extent: then it waits for a trim or for the sink to find
     /// space.
     pub fn begin(&self) -> Result<bool, Poisoned> {
+        let (worked, sent) = self.begin_if(true)?;
+        Ok(worked || sent)
+    }
+
+    /// Takes answers, and sends the oldest batch if `may_send`. Returns whether there were answers, and whether a batch
+    /// was sent.
+    pub(crate) fn begin_if(&self, may_send: bool) -> Result<(bool, bool), Poisoned> {
         let _one = self.driving.lock();
-        let (worked, told) = {
+        let (worked, sent, told) = {
             let mut writer = self.writer.lock();
             self.published.sound()?;
             let before = self.published.durable();
             let worked = self.take_answers(&mut writer)? | self.send_again(&mut writer)?;
-            let (sent, news) = self.begin_oldest(&mut writer)?;
-            (worked || sent, news || self.published.durable() > before)
+            let (sent, news) = if may_send { self.begin_oldest(&mut writer)? } else { (false, false) };
+            (worked, sent, news || self.published.durable() > before)
         };
         if told {
             self.published.notify();
         }
-        Ok(worked)
+        Ok((worked, sent))
     }
 
     /// Sends the oldest batch. Returns whether a batch was sent, and whether to notify subscribers: of a written

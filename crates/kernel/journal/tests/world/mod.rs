@@ -48,6 +48,7 @@ impl Plan {
             window_batches: 1 + pick(50) as usize,
             sync_bytes: 500 + pick(8000),
             sync_after: Duration::ZERO,
+            commit_interval: Duration::ZERO,
             term: 0,
             salt: rng_salt(seed),
             faults,

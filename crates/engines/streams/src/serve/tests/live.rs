@@ -142,7 +142,7 @@ fn readers_at_the_same_place_share_a_frame() {
         cursor: crate::state::cursor::next(thalweg_base::Millis(rig.now.get()), None),
         encoding: crate::format::sse::Encoding::Text,
     };
-    let (a, b) = (rig.streams.engine.frames.get(&key).unwrap(), rig.streams.engine.frames.get(&key).unwrap());
+    let (a, b) = (rig.streams.units.local.frames.get(&key).unwrap(), rig.streams.units.local.frames.get(&key).unwrap());
     assert_eq!(a.event.as_ptr(), b.event.as_ptr());
 }
 

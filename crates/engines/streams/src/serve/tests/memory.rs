@@ -68,7 +68,7 @@ fn readers_of_one_chunk_share_it() {
 /// Occupies the pool's only thread until the sender is dropped.
 fn occupy(rig: &Rig) -> mpsc::Sender<()> {
     let (go, gate) = mpsc::channel::<()>();
-    assert!(rig.streams.engine.pool.run(move || gate.recv().is_ok()).is_some());
+    assert!(rig.streams.units.local.pool.run(move || gate.recv().is_ok()).is_some());
     go
 }
 
@@ -111,7 +111,7 @@ fn a_read_that_is_given_up_leaves_nobody_waiting() {
 fn no_request_waits_for_a_read_that_a_full_pool_refuses_another() {
     let rig = Rig::with(StreamsConfig { io_threads: 1, io_queue_max: 0, ..StreamsConfig::default() });
     rig.put("a", "text/plain", &"x".repeat(300_000));
-    let (engine, durable) = (&rig.streams.engine, rig.logs.durable());
+    let (engine, durable) = (&rig.streams.units.local, rig.logs.durable());
     let mut guard = rig.logs.lock(&["a"]);
     let log = guard.find("a").unwrap();
     let span = guard.view(log).map(|view| Span::new(&view, Offset::ZERO, durable)).unwrap();

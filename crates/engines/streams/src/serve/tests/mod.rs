@@ -13,3 +13,4 @@ mod reads;
 mod refusals;
 mod retention;
 mod support;
+mod units;

@@ -139,7 +139,7 @@ fn a_full_pool_delays_a_piece_and_does_not_cut_the_answer() {
     let Body::Sized(len, mut source) = response.body else { panic!("it is in pieces") };
     let (go, gate) = mpsc::channel::<()>();
     let gate = Arc::new(Mutex::new(gate));
-    let pool = &rig.streams.engine.pool;
+    let pool = &rig.streams.units.local.pool;
     // Fill the pool's queue.
     while pool
         .run({

@@ -170,8 +170,8 @@ fn a_trim_is_told_when_it_is_durable() {
     let first = rig.send(Put, "a", &[TEXT, BYTES], b"").next();
     fill(&rig, "a", 20);
     // Upkeep commits and kicks: only then are its changes durable in this journal.
-    let changes = rig.streams.engine.logs.journal().end();
-    rig.streams.engine.retain_all(Millis(rig.now.get())).unwrap();
+    let changes = rig.streams.units.local.logs.journal().end();
+    rig.streams.units.local.retain_all(Millis(rig.now.get())).unwrap();
     for target in [format!("a?offset={first}"), "a?offset=-1".into()] {
         let Answer::Response(after, _) = rig.ask(Get, &target, &[], b"") else { panic!("{target}") };
         assert!(after.position() > changes && !rig.logs.reached().covers(after), "{target}");

@@ -1,5 +1,6 @@
 //! A unit of streams in memory, and manual requests.
 
+use crate::serve::engine::Engine;
 use crate::serve::turn::{Answer, Feed, Task, Turn};
 use crate::serve::{Streams, StreamsConfig};
 use crate::state::StreamState;
@@ -9,7 +10,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::{Durability, Lsn, Millis, Ticket, Until};
-use thalweg_http::{Body, BodySource, Context, Headers, Method, Pull, Request, Response, Sink, Waker};
+use thalweg_http::{Body, BodySource, Context, Headers, Method, Pull, Reply, Request, Response, Service, Sink, Waker};
 use thalweg_journal::{
     AppendError, Appended, Class, FrameRef, Journal, JournalStats, MemoryJournal, Options, Poisoned,
 };
@@ -25,6 +26,7 @@ pub(crate) struct Recorded {
     /// While set, nothing above it becomes durable.
     unsynced: Mutex<Option<Lsn>>,
     durable_end: Mutex<Lsn>,
+    stopped: Mutex<Option<Poisoned>>,
 }
 
 impl Journal for Recorded {
@@ -62,7 +64,7 @@ impl Journal for Recorded {
     }
 
     fn poisoned(&self) -> Option<Poisoned> {
-        self.inner.poisoned()
+        self.stopped.lock().clone().or_else(|| self.inner.poisoned())
     }
 
     fn subscribe(&self, f: Arc<dyn Fn() + Send + Sync>) {
@@ -95,6 +97,34 @@ impl Journal for Recorded {
 
     fn stats(&self) -> JournalStats {
         self.inner.stats()
+    }
+}
+
+impl Recorded {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            inner: MemoryJournal::new(Options::default()),
+            frames: Mutex::default(),
+            refuse: Mutex::default(),
+            unsynced: Mutex::default(),
+            durable_end: Mutex::default(),
+            stopped: Mutex::default(),
+        })
+    }
+
+    /// From here on kicked frames are written, but not durable.
+    pub(crate) fn stop_syncing(&self) {
+        *self.unsynced.lock() = Some(self.inner.durable());
+    }
+
+    /// From here on it says that it has failed.
+    pub(crate) fn stop(&self, why: Poisoned) {
+        *self.stopped.lock() = Some(why);
+    }
+
+    /// Makes all written frames durable. The caller tells the streams.
+    pub(crate) fn sync(&self) {
+        *self.unsynced.lock() = None;
     }
 }
 
@@ -187,14 +217,7 @@ impl Rig {
 
     /// A server's, of that durability.
     pub(crate) fn of(config: StreamsConfig, durability: Durability) -> Self {
-        let inner = MemoryJournal::new(Options::default());
-        let journal = Arc::new(Recorded {
-            inner,
-            frames: Mutex::default(),
-            refuse: Mutex::default(),
-            unsynced: Mutex::default(),
-            durable_end: Mutex::default(),
-        });
+        let journal = Recorded::new();
         let (storage, manifest) = (Arc::new(MemoryStorage::new()), Arc::new(MemoryManifest::new()));
         Self::open(journal, storage, manifest, config, durability, Loss::Nothing)
     }
@@ -252,13 +275,38 @@ impl Rig {
 
     /// From here on kicked frames are written, but not durable.
     pub(crate) fn stop_syncing(&self) {
-        *self.journal.unsynced.lock() = Some(self.journal.inner.durable());
+        self.journal.stop_syncing();
     }
 
     /// Makes all written frames durable.
     pub(crate) fn sync(&self) {
-        *self.journal.unsynced.lock() = None;
+        self.journal.sync();
         self.streams.on_durable();
+    }
+
+    /// Joins a replicated unit, whose journal this returns.
+    pub(crate) fn join(&self) -> Arc<Recorded> {
+        let journal = Recorded::new();
+        let options = LogsOptions { chunk_bytes: 4_096, ids_from: 1 << 40, ..LogsOptions::default() };
+        let (storage, manifest) = (Arc::new(MemoryStorage::new()), Arc::new(MemoryManifest::new()));
+        let opening = Logs::begin(options, storage, manifest, Loss::Nothing).unwrap();
+        self.streams.join(Arc::new(opening.finish(Arc::clone(&journal) as _).unwrap()));
+        let weak = Arc::downgrade(&self.streams);
+        journal.subscribe(Arc::new(move || {
+            if let Some(streams) = weak.upgrade() {
+                streams.on_replicated();
+            }
+        }));
+        journal
+    }
+
+    /// The reply as the event loop gets it.
+    pub(crate) fn reply(&self, method: Method<'_>, name: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+        let path = format!("/v1/stream/{name}");
+        let headers: Vec<(&str, &[u8])> = headers.iter().map(|(n, v)| (*n, v.as_bytes())).collect();
+        let request = Request { method, path: &path, query: None, headers: Headers(&headers), body };
+        let waker = || Waker::from_fn(|| {});
+        self.streams.handle(&request, &mut Context::detached(self.now.get(), &waker))
     }
 
     pub(crate) fn pass(&self, ms: u64) {
@@ -267,19 +315,31 @@ impl Rig {
 
     /// The answer as the engine gives it, before anything new is durable.
     pub(crate) fn ask(&self, method: Method<'_>, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        self.ask_unit(method, target, headers, body).1
+    }
+
+    /// The same, and the engine that it is from.
+    fn ask_unit(
+        &self,
+        method: Method<'_>,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> (&Arc<Engine>, Answer) {
         let (name, query) = target.split_once('?').map_or((target, None), |(name, query)| (name, Some(query)));
         let path = if name.starts_with('/') { name.to_owned() } else { format!("/v1/stream/{name}") };
         let headers: Vec<(&str, &[u8])> = headers.iter().map(|(n, v)| (*n, v.as_bytes())).collect();
         let request = Request { method, path: &path, query, headers: Headers(&headers), body };
-        self.streams.engine.answer(&request, Millis(self.now.get()))
+        self.streams.units.answer(&request, Millis(self.now.get()))
     }
 
     /// The answer once everything is durable.
     pub(crate) fn send(&self, method: Method<'_>, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Got {
-        match self.ask(method, target, headers, body) {
+        let (engine, answer) = self.ask_unit(method, target, headers, body);
+        self.streams.round_done();
+        match answer {
             Answer::Response(after, response) => {
-                self.journal.kick();
-                assert!(self.logs.reached().covers(after));
+                assert!(engine.logs.reached().covers(after));
                 Got::of(response)
             }
             Answer::Later(task) => {
