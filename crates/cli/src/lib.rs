@@ -12,6 +12,7 @@ pub mod say;
 mod context;
 mod failure;
 pub mod human;
+mod node;
 mod progress;
 mod server;
 mod shape;
@@ -22,6 +23,7 @@ mod target;
 
 pub use context::{ContextArgs, run as run_context};
 pub use failure::{Failure, Refusal};
+pub use node::{NodeArgs, run as run_node};
 pub use progress::Progress;
 pub use server::{Answer, Call, PATIENCE, Server};
 pub use shape::{ShapeArgs, run as run_shape};

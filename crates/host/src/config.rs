@@ -132,13 +132,23 @@ settings! {
         store: Store = "", "THALWEG_STORE", "s3://BUCKET/PREFIX",
             "Copy the data to this bucket as it settles, and keep only part of it on this disk; also gs:// and az://";
         commit_interval: Span = "50ms", "THALWEG_COMMIT_INTERVAL", "TIME",
-            "How often batches of replicated appends are sent to --store at most: longer is fewer requests, and later answers";
+            "The shortest time between two batches of replicated appends, unless one is full: longer is fewer requests, and later answers";
         cache_bytes: Size = "16GiB", "THALWEG_CACHE_BYTES", "SIZE",
             "How much of the data in --store stays on this disk: half for the newest objects, half for what is read of the others";
         offload_every: Span = "10s", "THALWEG_OFFLOAD_EVERY", "TIME",
             "How often what is new is copied to --store: a machine that is lost takes at most about this, and settle_after, with it";
         store_beacon: Span = "10s", "THALWEG_STORE_BEACON", "TIME",
             "How often a server shows in --store that it lives; a start on an empty folder waits for three times as long";
+    }
+    "Nodes" {
+        node: String = "", "THALWEG_NODE", "NAME",
+            "Share --store with other nodes under this name: all streams are in the bucket, and every node takes every request";
+        advertise: String = "", "THALWEG_ADVERTISE", "URL",
+            "Where other nodes reach this one, such as http://10.0.0.7:4437; unset: at the address of --listen";
+        units: u64 = "16", "THALWEG_UNITS", "N",
+            "How many units the streams of a new prefix of --store are spread over, for good: at most so many nodes have a share";
+        node_beacon: Span = "1s", "THALWEG_NODE_BEACON", "TIME",
+            "How often a node shows in --store that it lives; after a little more than twice this others take over its units";
     }
     "Security" {
         auth: AuthMode = "auto", "THALWEG_AUTH", "auto|on|off",
@@ -341,6 +351,19 @@ impl Layers {
 
 impl Config {
     /// Whether clients are served over TLS.
+    /// Whether the server is one of several nodes that share a bucket.
+    #[must_use]
+    pub fn is_node(&self) -> bool {
+        !self.node.is_empty()
+    }
+
+    /// The URL at which other nodes reach this one.
+    #[must_use]
+    pub fn advertised(&self) -> String {
+        let scheme = if self.speaks_tls() { "https" } else { "http" };
+        if self.advertise.is_empty() { format!("{scheme}://{}", self.listen) } else { self.advertise.clone() }
+    }
+
     pub fn speaks_tls(&self) -> bool {
         !self.tls_cert.as_os_str().is_empty()
     }

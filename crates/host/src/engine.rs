@@ -75,6 +75,10 @@ pub trait Engine: Send + Sync {
         Ok(())
     }
 
+    /// Hands over what others can take, while requests are still served: the process is about to stop. May wait for
+    /// seconds.
+    fn retire(&self) {}
+
     /// Stops the engine's own threads and connections. The server has stopped taking requests; the engine's unit is
     /// still open.
     fn stop(&self) {}
@@ -116,6 +120,11 @@ impl Engines {
     pub fn health(&self) -> Result<(), String> {
         self.units.iter().try_for_each(Unit::health)?;
         self.all.iter().try_for_each(|engine| engine.health())
+    }
+
+    /// Hands over what others can take.
+    pub fn retire(&self) {
+        self.all.iter().for_each(|engine| engine.retire());
     }
 
     /// Stops all engines in reverse order of opening: an engine may use those opened before it.

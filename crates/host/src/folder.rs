@@ -21,6 +21,11 @@ use std::time::{Duration, Instant};
 use thalweg_base::Durability;
 use thalweg_log::Loss;
 
+/// The last line of the file `STORE`, once the folder goes on without its store.
+const LEFT: &str = "left";
+/// The file that names the store of replicated streams.
+const REPLICATED: &str = "REPLICATED";
+
 /// The format of data folders that this program writes; it reads this one and older ones.
 pub const FORMAT: u32 = 6;
 
@@ -195,6 +200,36 @@ impl Folder {
     pub(crate) fn is_where_it_was(&self) -> bool {
         let text = fs::read_to_string(self.path.join("STORE")).unwrap_or_default();
         place(&self.path).is_ok_and(|place| text.lines().nth(2) == Some(&place))
+    }
+
+    /// Whether the folder has gone on without its store since.
+    pub(crate) fn has_left_store(&self) -> bool {
+        let text = fs::read_to_string(self.path.join("STORE")).unwrap_or_default();
+        text.lines().nth(3) == Some(LEFT)
+    }
+
+    /// Notes that the folder goes on without its store. It may come back, if the bucket agrees.
+    pub(crate) fn note_left_store(&self) -> anyhow::Result<()> {
+        match fs::read_to_string(self.path.join("STORE")) {
+            Ok(text) if !self.has_left_store() => {
+                self.write("STORE", &format!("{}\n{LEFT}\n", text.trim_end_matches('\n')))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The store that has replicated streams of this folder's server.
+    #[must_use]
+    pub fn replicated_store(&self) -> Option<String> {
+        Some(fs::read_to_string(self.path.join(REPLICATED)).ok()?.trim().to_owned())
+    }
+
+    /// Notes that replicated streams are in this store: no server may forget their names.
+    pub fn note_replicated(path: &Path, store: &str) -> anyhow::Result<()> {
+        match path.join(REPLICATED).exists() {
+            true => Ok(()),
+            false => write(path, REPLICATED, &format!("{store}\n")),
+        }
     }
 
     /// A filling of the folder from a bucket has begun, and is not in force.

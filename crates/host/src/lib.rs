@@ -20,6 +20,7 @@ pub mod kernel;
 pub mod listed;
 pub mod metrics;
 pub mod mirror;
+pub mod nodes;
 pub mod reload;
 pub mod reserve;
 mod response;

@@ -46,7 +46,7 @@ impl Drop for Announcement {
 }
 
 /// Under another name first, so that no reader sees half an address.
-fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+pub(crate) fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let unfinished = PathBuf::from(name);

@@ -78,6 +78,7 @@ Examples:
   thalweg dev                                   data in ./data
   thalweg dev --database-url postgres://postgres:password@localhost/postgres
   thalweg dev --listen 127.0.0.1:0 --data /tmp/try
+  thalweg dev --nodes 3                         three nodes and a bucket
 ";
 
 const SHORT_SERVE_HELP: &str = "`--help` shows every setting, and `thalweg config example` prints them as a file.";
@@ -104,7 +105,7 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Serve from ./data with logs for a person: for trying things out.
     #[command(after_long_help = DEV_HELP, after_help = SHORT_SERVE_HELP)]
-    Dev(ServeArgs),
+    Dev(DevArgs),
     /// Print a configuration file to begin with.
     Config(ConfigArgs),
     /// Make tokens with rights, and sign short-lived ones.
@@ -115,6 +116,8 @@ pub(crate) enum Command {
     Stream(thalweg_cli::StreamArgs),
     /// Work with shapes of a running server: create, tail, ls, drop, explain.
     Shape(thalweg_cli::ShapeArgs),
+    /// Work with nodes that share a bucket: list them, drain one.
+    Node(thalweg_cli::NodeArgs),
     /// Keep servers and their tokens under names.
     Context(thalweg_cli::ContextArgs),
     /// Read all data, contents included, and list damage.
@@ -175,6 +178,16 @@ pub(crate) struct ServeArgs {
     pub(crate) check_config: bool,
     #[command(flatten)]
     settings: Settings,
+}
+
+#[derive(Args)]
+pub(crate) struct DevArgs {
+    /// Start so many nodes on this machine, at the port of --listen and those after it, which share a bucket in the
+    /// data folder, or --store.
+    #[arg(long, value_name = "N")]
+    pub(crate) nodes: Option<u64>,
+    #[command(flatten)]
+    pub(crate) serve: ServeArgs,
 }
 
 impl ServeArgs {

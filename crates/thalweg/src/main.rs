@@ -8,11 +8,13 @@ mod backup;
 mod caution;
 mod check;
 mod cli;
+mod dev_nodes;
 mod engines;
 mod http;
 mod live;
 mod logs;
 mod manual;
+mod nodes;
 mod serve;
 mod shutdown;
 mod store;
@@ -60,7 +62,10 @@ fn run(command: Command, matches: &ArgMatches) -> anyhow::Result<()> {
     }
     match command {
         Command::Serve(args) => serve(args, matches, false),
-        Command::Dev(args) => serve(args, matches, true),
+        Command::Dev(args) => match args.nodes {
+            Some(count) => dev_nodes::run(count, &args.serve.layers(true)?.resolve()?),
+            None => serve(args.serve, matches, true),
+        },
         Command::Config(args) => match args.command {
             ConfigCommand::Example => {
                 print!("{}", config::example());
@@ -71,6 +76,7 @@ fn run(command: Command, matches: &ArgMatches) -> anyhow::Result<()> {
         Command::Status(args) => Ok(thalweg_cli::run_status(args)?),
         Command::Stream(args) => Ok(thalweg_cli::run_stream(args)?),
         Command::Shape(args) => Ok(thalweg_cli::run_shape(args)?),
+        Command::Node(args) => Ok(thalweg_cli::run_node(args)?),
         Command::Context(args) => Ok(thalweg_cli::run_context(args)?),
         Command::Check(args) => check::run(&args),
         Command::Store(args) => store::run(&args),

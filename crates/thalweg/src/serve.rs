@@ -84,7 +84,11 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let backups = Backups::start(&streams.kernel, folder.path().to_owned(), folder.lineage(), config.backup_idle.0)?;
     let backups = Arc::new(backups);
     let bound = Server::bind(server_config(config, tls, pages)).map_err(|error| not_listening(config, error))?;
-    let door = Arc::new(Door::new(config, auth.clone(), bound.local_addr().port()));
+    let door = Door::new(config, auth.clone(), bound.local_addr().port());
+    let door = Arc::new(match &streams.share {
+        Some(share) => door.of_node(share.prefix.secret().to_owned()),
+        None => door,
+    });
     let front = Arc::new(Front {
         routes: Routes::of(engines.all()),
         gated: Arc::clone(&streams.streams),
@@ -101,6 +105,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let signal = stop.wait();
     tracing::info!(signal, "stopping");
     drop(announcement);
+    engines.retire();
     server.stop(GRACE);
     engines.stop();
     backups.stop();

@@ -16,6 +16,11 @@ impl Stop {
         Ok(Self { signals })
     }
 
+    /// Whether a stop signal has come.
+    pub(crate) fn is_asked(&mut self) -> bool {
+        self.signals.pending().next().is_some()
+    }
+
     /// Blocks until a stop signal; returns its name.
     pub(crate) fn wait(&mut self) -> &'static str {
         let signal = self.signals.forever().next();

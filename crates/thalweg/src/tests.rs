@@ -105,7 +105,7 @@ impl Drop for Rig {
 #[test]
 fn each_path_has_the_engine_whose_route_says_most_of_it() {
     let rig = Rig::with_shapes();
-    let [streams, shapes, subscriptions] = [Some(0), Some(2), Some(3)];
+    let [streams, shapes, subscriptions] = [Some(0), Some(3), Some(4)];
     for (path, engine) in [
         ("/v1/stream", streams),
         ("/v1/stream/", streams),

@@ -37,8 +37,8 @@ pub(crate) struct BenchArgs {
     /// How long to append.
     #[arg(long, value_name = "TIME", default_value = "5s")]
     seconds: Span,
-    /// When an append is acknowledged: durable or buffered [default: the server's].
-    #[arg(long, value_name = "durable|buffered")]
+    /// When an append is acknowledged: durable, buffered or replicated [default: the server's].
+    #[arg(long, value_name = "LEVEL")]
     durability: Option<Level>,
     /// Print one JSON object.
     #[arg(long)]

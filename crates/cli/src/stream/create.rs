@@ -35,9 +35,9 @@ pub(crate) struct CreateArgs {
     /// Keep content that is younger than this [default: the server's].
     #[arg(long, value_name = "TIME")]
     retention_age: Option<Span>,
-    /// When an append is acknowledged and shown: once it is on the disk (durable), or once the operating system has it
-    /// (buffered) [default: the server's].
-    #[arg(long, value_name = "durable|buffered")]
+    /// When an append is acknowledged and shown: once it is on the disk (durable), once the operating system has it
+    /// (buffered), or once the bucket has it (replicated) [default: the server's].
+    #[arg(long, value_name = "LEVEL")]
     durability: Option<Level>,
     /// Create it closed.
     #[arg(long)]

@@ -3,6 +3,7 @@
 use crate::format::content_type::CONTENT_TYPE_BYTES_MAX;
 use crate::format::json::JsonError;
 use crate::format::offset::{OFFSET_BYTES, Position};
+use crate::serve::Home;
 use crate::serve::LIMIT_MAX;
 use crate::state::producers::{PRODUCER_ID_BYTES_MAX, PRODUCER_NUMBER_MAX};
 use thalweg_base::{Offset, Until};
@@ -164,6 +165,12 @@ pub enum Refusal {
     Io(String),
     #[error("the bucket has not answered since the start, and may have the stream; retry in a second")]
     StoreAway,
+    /// The unit goes to another node. For nodes only.
+    #[error("the unit of the stream goes to another node; retry in a second")]
+    UnitLeft,
+    /// Another unit is the home of the name. For nodes only.
+    #[error("another unit has this name")]
+    Elsewhere(Home),
     #[error("the stream is replaced too often just now; retry in a second")]
     Contended,
 }
@@ -257,6 +264,8 @@ impl Refusal {
             R::NoSpace(_) => (503, "disk_full"),
             R::Stopped(_) => (503, "journal_stopped"),
             R::Io(_) => (503, "read_failed"),
+            R::UnitLeft => (503, "unit_left"),
+            R::Elsewhere(_) => (421, "elsewhere"),
             R::StoreAway => (503, "store_away"),
             R::Contended => (503, "contended"),
         }
@@ -280,6 +289,11 @@ impl Refusal {
                 put(b"ETag: ", &quoted(*tail));
                 put(b"Stream-Next-Offset: ", &tail.to_text());
             }
+            Self::Elsewhere(home) => {
+                put(b"Thalweg-Unit: ", digits.format(home.unit).as_bytes());
+                put(b"Thalweg-Grant: ", digits.format(home.grant).as_bytes());
+            }
+            Self::UnitLeft => put(b"Thalweg-Again: ", b"1"),
             Self::Method => put(b"Allow: ", b"GET, HEAD, PUT, POST, DELETE, OPTIONS"),
             _ => {}
         }

@@ -15,7 +15,9 @@ pub mod state;
 
 #[cfg(feature = "faults")]
 pub use serve::Faults;
-pub use serve::{Changes, Place, Stats, Streams, StreamsConfig, listed_prefix, place_of_path};
+pub use serve::{
+    Changes, GRANT, Home, Place, SOURCE_UNIT, Stats, Streams, StreamsConfig, listed_prefix, place_of_path,
+};
 pub use state::StreamState;
 pub use state::retention::Retention;
 

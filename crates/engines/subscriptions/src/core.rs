@@ -423,6 +423,9 @@ impl Core {
 
     /// Reads where a stream ends now, and links or unlinks it by the patterns.
     fn refresh(&mut self, name: &str, subs: &[String], now: Millis) {
+        // While a delete is not durable, or not all streams can be found, nobody knows that the stream is gone. Asked
+        // first: what comes meanwhile is found below.
+        let is_known = self.streams.is_settled(name);
         let tail = self.streams.published(name);
         for id in subs {
             let Some(stored) = self.subs.get_mut(id) else { continue };
@@ -442,8 +445,7 @@ impl Core {
                     }
                     vec![Event::Link { path: name.into(), explicit: false, at: Default::default() }]
                 }
-                // While not all streams can be found, nobody knows that it is gone.
-                None if !self.streams.is_complete() => continue,
+                None if !is_known => continue,
                 None if linked => vec![Event::Unlink { path: name.into(), explicit: false }],
                 _ => Vec::new(),
             };
@@ -490,10 +492,12 @@ impl Core {
             let due = |stored: &&Stored| stored.state.want(now).is_some() || self.resend.contains(&stored.id);
             let due: Vec<String> = self.subs.values().filter(due).map(|stored| stored.id.clone()).collect();
             for id in due {
+                // The others go on: what one waits for, such as the bucket of its wake stream, need not concern them.
                 if let Err(Refused(error, _)) = self.advance(&id, now) {
-                    tracing::warn!(id, %error, "a subscription could not advance: all subscriptions pause");
+                    if self.rest_until <= now.0 {
+                        tracing::warn!(id, %error, "a subscription could not advance, and tries again");
+                    }
                     self.rest_until = now.0 + REST;
-                    break;
                 }
             }
         }
@@ -545,6 +549,9 @@ impl Core {
         let state = &stored.state;
         let generation = state.generation + 1;
         match (state.config.kind, &state.config.wake_stream) {
+            // Its wake stream may be among those that cannot be found yet.
+            (Kind::PullWake, Some(stream))
+                if !self.streams.is_complete() && self.streams.published(stream).is_none() => {}
             (Kind::PullWake, Some(stream)) => {
                 let stream = stream.clone();
                 let event = WakeEvent { stream: &stream, json: wake_event(id, state, generation, now) };

@@ -44,7 +44,8 @@ pub(crate) struct Stored {
     event_bytes: usize,
 }
 
-/// A message to a wake stream, committed together with its events.
+/// A message to a wake stream. Unless the stream is a replicated one, it is in one frame with the events that began the
+/// wake.
 pub(crate) struct WakeEvent<'a> {
     pub(crate) stream: &'a str,
     pub(crate) json: String,
@@ -100,6 +101,7 @@ impl Store {
             fork: None,
             retention: Default::default(),
             durability: None,
+            home: None,
         };
         let mut note = Vec::new();
         encode_config(&config, &mut note);
@@ -125,7 +127,8 @@ impl Store {
         self.write_and_wake(stored, events, None, Millis::ZERO).map(|_| ())
     }
 
-    /// As [`Store::write`], with an event for a wake stream in the same frame.
+    /// As [`Store::write`], with an event for a wake stream: in the same frame, or before it if the wake stream is a
+    /// replicated one.
     pub(crate) fn write_and_wake(
         &self,
         stored: &mut Stored,

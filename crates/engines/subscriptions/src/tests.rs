@@ -72,7 +72,7 @@ impl Rig {
 
     fn join(&mut self) {
         let (journal, logs) = unit(LogsOptions { ids_from: 1 << 40, ..LogsOptions::default() });
-        self.streams.join(logs);
+        self.streams.join(logs, Millis(self.now));
         self.replicated = Some(journal);
         self.step();
     }

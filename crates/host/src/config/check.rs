@@ -1,6 +1,7 @@
 //! Settings that cannot be, or do not fit together.
 
 use super::{Config, Switch};
+use crate::bucket_unit::UNITS_MAX;
 use anyhow::bail;
 use std::path::Path;
 use thalweg_base::Level;
@@ -44,6 +45,7 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     check_journal(config)?;
     check_serving(config)?;
     check_store(config)?;
+    check_node(config)?;
     if config.serves_shapes() {
         check_access_to_shapes(config)?;
         check_replication(config)?;
@@ -107,6 +109,42 @@ fn check_store(config: &Config) -> anyhow::Result<()> {
     }
     if config.store_beacon.0 > std::time::Duration::from_secs(3600) {
         bail!("--store-beacon {} must be one hour at most", config.store_beacon);
+    }
+    Ok(())
+}
+
+/// What others write into URLs, logs and keys.
+const NODE_NAME_MAX: usize = 64;
+
+fn check_node(config: &Config) -> anyhow::Result<()> {
+    if !config.is_node() {
+        return Ok(());
+    }
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if config.node.len() > NODE_NAME_MAX || !config.node.bytes().all(is_of_name) {
+        bail!("--node `{}` must be 1 to {NODE_NAME_MAX} letters, digits and any of `-._`", config.node);
+    }
+    if config.store.0.is_none() {
+        bail!("--node needs --store: the bucket is what nodes share");
+    }
+    if !(1..=UNITS_MAX).contains(&config.units) {
+        bail!("--units {} must be from 1 to {UNITS_MAX}", config.units);
+    }
+    let beacon = config.node_beacon.0;
+    if beacon < std::time::Duration::from_millis(100) || beacon > std::time::Duration::from_secs(60) {
+        bail!("--node-beacon {} must be from 100ms to 60s", config.node_beacon);
+    }
+    if config.advertise.is_empty() && (config.listen.0.ip().is_unspecified() || config.listen.0.port() == 0) {
+        bail!("--advertise must say where other nodes reach this one: --listen {} does not", config.listen);
+    }
+    if !config.advertise.is_empty()
+        && !config.advertise.starts_with("http://")
+        && !config.advertise.starts_with("https://")
+    {
+        bail!("--advertise {} must begin with http:// or https://", config.advertise);
+    }
+    if config.serves_shapes() {
+        bail!("nodes do not serve shapes yet: leave --database-url out, or start a server without --node for them");
     }
     Ok(())
 }

@@ -10,10 +10,12 @@ use crate::Guard;
 use crate::auth::Auth;
 use crate::config::Config;
 use crate::metrics;
+use crate::nodes;
 use crate::response::plain;
 use origins::Origins;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use subtle::ConstantTimeEq;
 use thalweg_http::{Method, Request, Response};
 
 /// Why a request was refused, other than by its token. `docs/protocol/refusals.md` lists the codes.
@@ -74,6 +76,8 @@ pub struct Door {
     refused: [AtomicU64; CODES.len()],
     /// The address that the server listens on.
     port: u16,
+    /// By this other nodes show themselves: what they send on has passed their doors.
+    secret: Option<String>,
 }
 
 impl Door {
@@ -84,7 +88,19 @@ impl Door {
             auth,
             refused: Default::default(),
             port,
+            secret: None,
         }
+    }
+
+    /// The door of a node: requests that another one sends on were checked for host and origin there.
+    #[must_use]
+    pub fn of_node(self, secret: String) -> Self {
+        Self { secret: Some(secret), ..self }
+    }
+
+    fn is_from_node(&self, request: &Request<'_>) -> bool {
+        let given = self.secret.as_ref().and_then(|secret| Some((secret, request.headers.get(nodes::SECRET)?)));
+        given.is_some_and(|(secret, given)| secret.as_bytes().ct_eq(given).into())
     }
 
     /// The refusal of a request to a route with this guard. `None` passes the request. With `whole` the body is
@@ -103,7 +119,7 @@ impl Door {
     }
 
     fn origin_of(&self, request: &Request<'_>, guard: Guard) -> Option<Refused> {
-        if matches!(guard, Guard::Own { asks: true }) && !self.origins.are_named() {
+        if self.is_from_node(request) || matches!(guard, Guard::Own { asks: true }) && !self.origins.are_named() {
             return None;
         }
         self.origins.refuse(request, self.port)

@@ -31,6 +31,13 @@ pub fn fetch(data: &Path, location: &Location, progress: &(dyn Fn(u64, u64) + Sy
     if folder.is_filling() {
         bail!("{} was being filled from a bucket: start it again with --store first", data.display());
     }
+    if let Some(store) = folder.replicated_store() {
+        bail!(
+            "replicated streams are in {store} only, and stay there: delete them, or read them into other streams; then remove the \
+             file REPLICATED in {}",
+            data.display()
+        );
+    }
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(data).context("cannot open the data folder")?);
     let cold = TieredStorage::cold_in(Arc::clone(&disk), FOLDERS)?;
     let is_needed = !cold.is_empty() || folder.is_closed();
@@ -57,5 +64,6 @@ pub fn fetch(data: &Path, location: &Location, progress: &(dyn Fn(u64, u64) + Sy
         folder.note_reopened()?;
     }
     start::forget_marks(&*disk)?;
+    folder.note_left_store()?;
     Ok(fetched.into_inner())
 }

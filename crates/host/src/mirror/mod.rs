@@ -1,9 +1,9 @@
 //! The mirror of the data folder in a bucket: `--store`.
 //!
-//! The data folder stays the authority: an append is durable when it is on its disk, and nothing ever waits for the
-//! bucket. In the background each object is copied, then the end of the journal, and then one commit of the mirror says
-//! that both are the state of the folder at one moment (`copying`). Local files of copied objects are given up beyond
-//! `--cache-bytes`; reads of them go to the bucket through a cache of blocks.
+//! The data folder stays the authority of its streams: an append is durable when it is on its disk, and does not wait
+//! for the bucket. In the background each object is copied, then the end of the journal, and then one commit of the
+//! mirror says that both are the state of the folder at one moment (`copying`). Local files of copied objects are given
+//! up beyond `--cache-bytes`; reads of them go to the bucket through a cache of blocks.
 //!
 //! A new folder is filled from the mirror (`fill`), so that a machine with an empty disk goes on with everything that
 //! was copied. Which folder may use which mirror is decided in `start`. Two servers that use one mirror find each
@@ -85,7 +85,7 @@ pub(crate) fn prepare(folder: &Folder, config: &Config) -> anyhow::Result<Option
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(folder.path()).context("cannot open the data folder")?);
     let cold = TieredStorage::cold_in(Arc::clone(&disk), FOLDERS)?;
     let attached = folder.store();
-    let Some(location) = &config.store.0 else {
+    let Some(location) = config.store.0.as_ref().filter(|_| !config.is_node()) else {
         start::without_store(folder, &*disk, attached.as_deref(), &cold)?;
         return Ok(None);
     };
@@ -103,7 +103,7 @@ pub(crate) fn prepare(folder: &Folder, config: &Config) -> anyhow::Result<Option
         is_new: folder.is_unused() || folder.is_filling(),
         is_closed: folder.is_closed(),
         lineage: folder.lineage(),
-        attached,
+        attached: attached.filter(|_| !folder.has_left_store()),
         cold: if folder.is_filling() { 0 } else { cold.len() as u64 },
     };
     let (found, decided) = start::decide(&folder_is, &name, read())?;
@@ -146,7 +146,8 @@ pub(crate) fn prepare(folder: &Folder, config: &Config) -> anyhow::Result<Option
     // Filling has changed it: the mirror belongs to the folder that was before.
     let found = if loss.is_some() { Some(Found::read(&mirror)?) } else { found };
     let lineage = folder.lineage();
-    let capacity = config.cache_bytes.0 / 2;
+    // Another quarter is for replicated streams.
+    let capacity = config.cache_bytes.0 / 4;
     let options = CacheOptions::new(store_id(&lineage), capacity);
     let copies: Arc<dyn Storage> = Arc::clone(mirror.objects()) as _;
     let cache = Arc::new(CachedStorage::open(Arc::clone(&copies), &*disk, CACHE, options)?);
@@ -399,11 +400,22 @@ impl Mirroring {
         Ok(())
     }
 
-    /// The bucket, once this server has acquired the mirror in it, and while no other one has.
+    /// The bucket, if this server has acquired the mirror in it and no other one has since: asked of the bucket.
+    pub fn owned_bucket(&self) -> anyhow::Result<Option<&Bucket>> {
+        if !self.shared.mirror.is_acquired() || self.shared.deposed.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
+        if self.shared.mirror.is_deposed()? {
+            self.depose();
+            return Ok(None);
+        }
+        Ok(Some(&self.shared.bucket))
+    }
+
+    /// The store, without its settings.
     #[must_use]
-    pub fn owned_bucket(&self) -> Option<&Bucket> {
-        let is_owned = self.shared.mirror.is_acquired() && !self.shared.deposed.load(Ordering::SeqCst);
-        is_owned.then_some(&self.shared.bucket)
+    pub fn store(&self) -> &str {
+        &self.shared.location
     }
 
     /// Another server has taken over what is in the bucket: this one stops.

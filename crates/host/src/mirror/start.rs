@@ -132,6 +132,13 @@ pub(super) fn without_store(
     if folder.is_filling() {
         bail!("{} was being filled from a bucket: start again with the same --store", folder.path().display());
     }
+    if let Some(store) = folder.replicated_store() {
+        bail!(
+            "replicated streams are in {store}, and without it their names would be free: start with --store, or remove the \
+             file REPLICATED in {} to give them up",
+            folder.path().display()
+        );
+    }
     if !cold.is_empty() {
         let bytes: u64 = cold.iter().map(|(_, bytes)| bytes).sum();
         bail!(
@@ -149,7 +156,8 @@ pub(super) fn without_store(
     }
     // Objects that this server removes would keep their marks, and seem to be in the bucket only. The store and the
     // owners of its mirror stay noted: the folder may come back to it.
-    forget_marks(disk)
+    forget_marks(disk)?;
+    folder.note_left_store()
 }
 
 /// Removes all marks, durably: they are of another store, and no object is in that one only.

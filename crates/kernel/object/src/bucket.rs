@@ -217,8 +217,8 @@ impl Bucket {
         .wait()
     }
 
-    /// Writes the object of a key if there is none; returns the bytes that the key has for good. A key that is written in
-    /// this way only has one value for everybody.
+    /// Writes the object of a key if there is none; returns the bytes that the key has for good. A key that is written
+    /// in this way only has one value for everybody.
     pub fn settle_once(&self, key: &str, bytes: Bytes) -> Result<Bytes, BucketError> {
         let (bucket, key) = (self.clone(), key.to_owned());
         self.run(async move {
@@ -231,6 +231,19 @@ impl Bucket {
             }
         })
         .wait()
+    }
+
+    /// The keys below a prefix, without it.
+    pub fn keys(&self, prefix: &str) -> Result<Vec<String>, BucketError> {
+        let (bucket, prefix) = (self.clone(), prefix.to_owned());
+        let listed = self.run(async move { bucket.list(&prefix).await }).wait()?;
+        Ok(listed.into_iter().map(|listed| listed.key).collect())
+    }
+
+    /// Removes the object of a key, if there is one.
+    pub fn remove(&self, key: &str) -> Result<(), BucketError> {
+        let (bucket, key) = (self.clone(), key.to_owned());
+        self.run(async move { bucket.delete(vec![key]).await }).wait()
     }
 
     /// What everything below the location takes, by the first part of the keys. Lists all of it.

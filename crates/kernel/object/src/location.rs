@@ -1,6 +1,7 @@
 //! Where a bucket is: `s3://bucket/prefix`, with the settings of its client.
 
 use crate::error::LocationError;
+use crate::folder::FolderStore;
 use crate::profile;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
@@ -16,10 +17,11 @@ use url::Url;
 
 /// The location of a bucket and of a prefix in it.
 ///
-/// `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, or `memory:`, which ends with the process.
-/// Credentials, region and endpoint come from where the providers' own tools have them: the environment
-/// (`AWS_ENDPOINT_URL` names another S3-compatible store), a profile in `~/.aws`, the machine's role. Settings of the client may follow as a query, by the names that `object_store`
-/// gives them: `?endpoint=http://127.0.0.1:7070&region=us-east-1`.
+/// `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, `file:///path` for trying things out on one
+/// machine, or `memory:`, which ends with the process. Credentials, region and endpoint come from where the providers'
+/// own tools have them: the environment (`AWS_ENDPOINT_URL` names another S3-compatible store), a profile in `~/.aws`,
+/// the machine's role. Settings of the client may follow as a query, by the names that `object_store` gives them:
+/// `?endpoint=http://127.0.0.1:7070&region=us-east-1`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Location {
     scheme: Scheme,
@@ -34,6 +36,7 @@ enum Scheme {
     Google,
     Azure,
     Memory,
+    Folder,
 }
 
 impl Scheme {
@@ -43,6 +46,7 @@ impl Scheme {
             Self::Google => "gs",
             Self::Azure => "az",
             Self::Memory => "memory",
+            Self::Folder => "file",
         }
     }
 }
@@ -58,13 +62,17 @@ impl FromStr for Location {
             "gs" => Scheme::Google,
             "az" => Scheme::Azure,
             "memory" => Scheme::Memory,
+            "file" => Scheme::Folder,
             other => return Err(form(&format!("{other} is no kind of bucket"))),
         };
         if !url.username().is_empty() || url.password().is_some() {
             return Err(form("credentials do not belong here, but into the environment"));
         }
         let bucket = url.host_str().unwrap_or_default().to_owned();
-        if bucket.is_empty() && scheme != Scheme::Memory {
+        if !bucket.is_empty() && scheme == Scheme::Folder {
+            return Err(form("a folder is named by its whole path: file:///path"));
+        }
+        if bucket.is_empty() && !matches!(scheme, Scheme::Memory | Scheme::Folder) {
             return Err(form("it names no bucket"));
         }
         let prefix = url.path().trim_matches('/').to_owned();
@@ -106,7 +114,8 @@ impl Location {
     }
 
     pub(crate) fn prefix(&self) -> Path {
-        Path::from(self.prefix.as_str())
+        // A folder is the bucket itself.
+        if self.scheme == Scheme::Folder { Path::default() } else { Path::from(self.prefix.as_str()) }
     }
 
     /// The client. It sends each request once, and waits `timeout` for its answer: repetitions are the caller's.
@@ -121,6 +130,7 @@ impl Location {
             || ClientOptions::new().with_timeout(timeout).with_connect_timeout(timeout.min(Duration::from_secs(5)));
         Ok(match self.scheme {
             Scheme::Memory => Arc::new(InMemory::new()),
+            Scheme::Folder => Arc::new(FolderStore::open(format!("/{}", self.prefix).into()).map_err(cause)?),
             Scheme::S3 => {
                 let mut builder = AmazonS3Builder::from_env().with_bucket_name(&self.bucket).with_retry(once);
                 let has_keys = builder.get_config_value(&AmazonS3ConfigKey::AccessKeyId).is_some();

@@ -6,12 +6,15 @@
 
 use super::streams::ServedStreams;
 use anyhow::Context as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use thalweg_disk::{Disk, RealDisk};
-use thalweg_host::background::Background;
+use thalweg_host::background::{self, Background};
 use thalweg_host::bucket_unit::{BucketUnit, Prefix};
 use thalweg_host::config::{Config, Switch};
+use thalweg_host::folder::Folder;
 use thalweg_host::metrics::{Kind, Page};
 use thalweg_host::{Boot, Engine, Jobs, Keeping, Mirroring, Route, Unit, keep};
 use thalweg_http::{Context, Reply, Request};
@@ -22,8 +25,8 @@ use thalweg_streams::StreamState;
 
 /// How often opening the unit is tried while the bucket does not answer.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
-/// How often a failure of opening is said again.
-const WARN_EVERY: Duration = Duration::from_secs(30);
+/// The longest pause between two attempts that fail.
+const RETRY_AT_LEAST_EVERY: Duration = Duration::from_secs(30);
 /// How long a stop waits for the bucket.
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 /// One server with a data folder has one unit of replicated streams.
@@ -37,6 +40,7 @@ pub(crate) struct ServedReplicated {
 struct Opener {
     config: Config,
     disk: RealDisk,
+    path: PathBuf,
     streams: Arc<ServedStreams>,
     opened: OnceLock<Opened>,
 }
@@ -51,7 +55,13 @@ pub(crate) fn open(boot: Boot<'_>, streams: &Arc<ServedStreams>) -> anyhow::Resu
     let opener = streams.mirroring.as_ref().map(|_| -> anyhow::Result<_> {
         let disk = RealDisk::open(folder.path()).context("cannot open the data folder")?;
         let opened = OnceLock::new();
-        Ok(Arc::new(Opener { config: config.clone(), disk, streams: Arc::clone(streams), opened }))
+        Ok(Arc::new(Opener {
+            config: config.clone(),
+            disk,
+            path: folder.path().to_owned(),
+            streams: Arc::clone(streams),
+            opened,
+        }))
     });
     Ok(ServedReplicated { opener: opener.transpose()? })
 }
@@ -60,20 +70,27 @@ impl Opener {
     /// Takes the unit over and serves it, if that is possible now. `false`: to be tried again.
     fn try_open(&self, rounds: &Rounds) -> anyhow::Result<bool> {
         let Some(mirroring) = &self.streams.mirroring else { return Ok(true) };
-        let Some(bucket) = mirroring.owned_bucket() else { return Ok(false) };
+        let Some(bucket) = mirroring.owned_bucket()? else { return Ok(false) };
         let kernel = self.take_over(bucket)?;
+        // Another server may have come while the unit was taken.
+        if mirroring.owned_bucket()?.is_none() {
+            return Ok(false);
+        }
+        if !kernel.logs.is_empty() {
+            Folder::note_replicated(&self.path, mirroring.store())?;
+        }
         let unit = Unit::in_bucket(&kernel);
         let reserve = unit.hold_back()?;
         let settles = self.config.settle == Switch::On;
         let jobs = keep(rounds, &unit, Keeping { reserve, settles, bound_bytes: self.config.journal_bound_bytes.0 });
-        self.streams.streams.join(Arc::clone(&kernel.logs));
+        self.streams.streams.join(Arc::clone(&kernel.logs), background::now());
         self.watch(&kernel);
         let _ = self.opened.set(Opened { kernel, jobs });
         Ok(true)
     }
 
     fn take_over(&self, bucket: &Bucket) -> anyhow::Result<BucketUnit<StreamState>> {
-        let prefix = Prefix::settle(bucket, UNITS)?;
+        let prefix = Prefix::settle(bucket, UNITS, false)?;
         let disk: &dyn Disk = &self.disk;
         BucketUnit::open(bucket, &prefix, 0, (disk, self.config.cache_bytes.0 / 4), &self.config)
     }
@@ -81,7 +98,16 @@ impl Opener {
     /// Reports every advance of the unit's journal. A journal that another server has taken over stops this one.
     fn watch(&self, kernel: &BucketUnit<StreamState>) {
         let (journal, served) = (Arc::downgrade(&kernel.journal), Arc::clone(&self.streams));
+        let (path, is_noted) = (self.path.clone(), AtomicBool::new(!kernel.logs.is_empty()));
         kernel.journal.subscribe(Arc::new(move || {
+            // Once, before the first stream is acknowledged: the one write to a disk that this thread waits for.
+            if !is_noted.swap(true, Ordering::Relaxed)
+                && let Some(mirroring) = &served.mirroring
+                && let Err(error) = Folder::note_replicated(&path, mirroring.store())
+            {
+                is_noted.store(false, Ordering::Relaxed);
+                tracing::error!(error = format!("{error:#}"), "the folder cannot note that it has replicated streams");
+            }
             served.streams.on_replicated();
             let poisoned = journal.upgrade().and_then(|journal| journal.poisoned());
             if poisoned.is_some_and(|poisoned| poisoned.fenced.is_some()) {
@@ -138,17 +164,20 @@ impl Engine for ServedReplicated {
     fn work(&self, background: &mut Background, rounds: &Arc<Rounds>) -> std::io::Result<()> {
         let Some(opener) = self.opener.clone() else { return Ok(()) };
         let rounds = Arc::clone(rounds);
-        let mut said: Option<Instant> = None;
-        background.until_done("replicated", RETRY_EVERY, move || match opener.try_open(&rounds) {
-            Ok(is_open) => is_open,
-            Err(error) => {
-                if said.is_none_or(|said| said.elapsed() >= WARN_EVERY) {
-                    said = Some(Instant::now());
-                    let error = format!("{error:#}");
-                    tracing::warn!(error, "the unit of replicated streams cannot be opened yet; it is tried again");
-                }
-                false
+        let (mut failures, mut next) = (0, Instant::now());
+        background.until_done("replicated", RETRY_EVERY, move || {
+            if Instant::now() < next {
+                return false;
             }
+            opener.try_open(&rounds).unwrap_or_else(|error| {
+                // Each attempt may cost an epoch and a fence.
+                failures = (failures + 1).min(16);
+                let pause = (RETRY_EVERY * 2_u32.pow(failures - 1)).min(RETRY_AT_LEAST_EVERY);
+                next = Instant::now() + pause;
+                let error = format!("{error:#}");
+                tracing::warn!(error, ?pause, "the unit of replicated streams cannot be opened yet; it is tried again");
+                false
+            })
         })
     }
 

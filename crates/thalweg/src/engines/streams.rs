@@ -1,6 +1,7 @@
 //! The engine of streams. Its kernel unit is that of the data folder, and the event loop's gate follows the journal of
 //! this unit.
 
+use crate::nodes::{Served, Share};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -31,6 +32,10 @@ pub(crate) struct ServedStreams {
     pub(crate) streams: Arc<Streams>,
     /// The mirror of the data folder in a bucket, if there is one.
     pub(crate) mirroring: Option<Mirroring>,
+    /// The bucket that it shares with other nodes, if it is a node.
+    pub(crate) share: Option<Share>,
+    /// Says where requests go, on a node.
+    node: OnceLock<Arc<Served>>,
     others: OnceLock<CountOthers>,
     streams_max: u64,
     reserve_bytes: u64,
@@ -38,15 +43,19 @@ pub(crate) struct ServedStreams {
 
 pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<ServedStreams> {
     let Boot { config, folder, auth, gate, .. } = boot;
+    let share = Share::of(config)?;
     let (kernel, mirroring) = kernel::open(folder, config)?;
     boot.share_chunks_of(&kernel);
     folder.note_running(config.durability.of_journal())?;
+    let units_of_nodes = share.as_ref().map_or(0, |share| share.prefix.units as usize);
     let private = auth.is_some_and(|auth| auth.is_everywhere());
-    let streams = Streams::new(Arc::clone(&kernel.logs), streams_config(config, private));
+    let streams =
+        Streams::new(Arc::clone(&kernel.logs), StreamsConfig { units_of_nodes, ..streams_config(config, private) });
     let (path, durability) = (folder.path().to_owned(), config.durability.of_journal());
     open_gate(&kernel, gate, &streams, move || Folder::note_failed(&path, durability));
     let (streams_max, reserve_bytes) = (config.max_streams, config.reserve_bytes.0);
-    Ok(ServedStreams { kernel, streams, mirroring, others: OnceLock::new(), streams_max, reserve_bytes })
+    let (node, others) = (OnceLock::new(), OnceLock::new());
+    Ok(ServedStreams { kernel, streams, mirroring, share, node, others, streams_max, reserve_bytes })
 }
 
 impl ServedStreams {
@@ -54,6 +63,11 @@ impl ServedStreams {
     pub(crate) fn leave_out(&self, count: impl Fn() -> u64 + Send + Sync + 'static) {
         let first = self.others.set(Box::new(count)).is_ok();
         assert!(first, "one engine keeps logs beside the streams");
+    }
+
+    /// Has a node say where requests go. Once.
+    pub(crate) fn route_by(&self, node: Arc<Served>) {
+        let _ = self.node.set(node);
     }
 }
 
@@ -81,7 +95,10 @@ impl Engine for ServedStreams {
     }
 
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
-        Service::handle(&*self.streams, request, cx)
+        match self.node.get() {
+            Some(node) => node.route(request, cx),
+            None => Service::handle(&*self.streams, request, cx),
+        }
     }
 
     fn unit(&self) -> Option<Unit> {
@@ -174,7 +191,7 @@ fn streams_config(config: &Config, private: bool) -> StreamsConfig {
         unsent_bytes_max: config.max_unsent.0,
         gzip_level: config.gzip_level,
         level: config.durability,
-        has_store: config.store.0.is_some(),
+        has_store: config.store.0.is_some() && !config.is_node(),
         retention: Retention {
             bytes: Some(config.retention_bytes.0).filter(|bytes| *bytes > 0),
             secs: Some(config.retention_age.0.as_secs()).filter(|secs| *secs > 0),

@@ -8,17 +8,23 @@ use thalweg_host::auth;
 use thalweg_host::background;
 use thalweg_host::config::WebhookTargets;
 use thalweg_host::metrics::{Kind, Page};
-use thalweg_host::{Boot, Engine, Guard, Paths, Route};
+use thalweg_host::{Boot, Engine, Guard, Paths, Route, plain};
 use thalweg_http::{Context, Reply, Request};
 use thalweg_subscriptions::{Keys, Subscriptions, SubscriptionsConfig, Targets};
 
 /// The file in the data folder that holds the keys with which webhooks are signed.
 const KEYS: &str = "subscriptions.keys";
 
-pub(crate) struct ServedSubscriptions(Arc<Subscriptions>);
+/// `None` on a node.
+pub(crate) struct ServedSubscriptions(Option<Arc<Subscriptions>>);
+
+const NOT_ON_NODES: &str = r#"{"error":{"code":"NOT_ON_NODES","message":"nodes do not serve subscriptions yet: a server without --node does"}}"#;
 
 pub(crate) fn open(boot: Boot<'_>, on: &ServedStreams) -> anyhow::Result<ServedSubscriptions> {
     let Boot { config, folder, .. } = boot;
+    if config.is_node() {
+        return Ok(ServedSubscriptions(None));
+    }
     folder.hold(KEYS);
     let keys = Keys::open(&folder.path().join(KEYS)).context("cannot open the keys of webhooks")?;
     let settings = SubscriptionsConfig {
@@ -48,7 +54,7 @@ pub(crate) fn open(boot: Boot<'_>, on: &ServedStreams) -> anyhow::Result<ServedS
     let counted = Arc::clone(&subscriptions);
     // A subscription is a log too.
     on.leave_out(move || counted.stats().subscriptions);
-    Ok(ServedSubscriptions(subscriptions))
+    Ok(ServedSubscriptions(Some(subscriptions)))
 }
 
 impl Engine for ServedSubscriptions {
@@ -62,7 +68,10 @@ impl Engine for ServedSubscriptions {
     }
 
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
-        self.0.handle(request, cx)
+        match &self.0 {
+            Some(subscriptions) => subscriptions.handle(request, cx),
+            None => Reply::Now(plain(501, "application/json").body(NOT_ON_NODES)),
+        }
     }
 
     #[rustfmt::skip]
@@ -70,7 +79,8 @@ impl Engine for ServedSubscriptions {
     fn metrics(&self, page: &mut Page) {
         use Kind::{Counter, Gauge};
         let f = |n: u64| n as f64;
-        let s = self.0.stats();
+        let Some(subscriptions) = &self.0 else { return };
+        let s = subscriptions.stats();
         page.add([
             ("subscriptions", Gauge, "Subscriptions that exist.", f(s.subscriptions)),
             ("subscription_streams", Gauge, "Streams that subscriptions are linked to, counted for each.", f(s.links)),
@@ -83,6 +93,6 @@ impl Engine for ServedSubscriptions {
     }
 
     fn stop(&self) {
-        self.0.stop();
+        self.0.iter().for_each(|subscriptions| subscriptions.stop());
     }
 }

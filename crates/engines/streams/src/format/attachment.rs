@@ -2,6 +2,7 @@
 
 use super::content_type::ContentType;
 use super::offset::Position;
+use crate::serve::Home;
 use crate::state::lifetime::Lifetime;
 use crate::state::producers::Producers;
 use crate::state::retention::{Mark, Marks, Retention};
@@ -20,7 +21,8 @@ const SOFT_DELETED: u64 = 64;
 const RETENTION: u64 = 128;
 const MARKS: u64 = 256;
 const DURABILITY: u64 = 512;
-const KNOWN: u64 = 1023;
+const HOME: u64 = 1024;
+const KNOWN: u64 = 2047;
 
 pub(crate) fn encode(state: &StreamState, out: &mut Vec<u8>) {
     let flag = |set: bool, flag: u64| if set { flag } else { 0 };
@@ -42,7 +44,8 @@ pub(crate) fn encode(state: &StreamState, out: &mut Vec<u8>) {
             | flag(state.soft_deleted, SOFT_DELETED)
             | flag(!state.retention.is_unlimited(), RETENTION)
             | flag(!state.marks.as_slice().is_empty(), MARKS)
-            | flag(state.durability.is_some(), DURABILITY),
+            | flag(state.durability.is_some(), DURABILITY)
+            | flag(state.home.is_some(), HOME),
     );
     if let Some(place) = closed_by {
         out.put_varint(place.into());
@@ -73,6 +76,9 @@ pub(crate) fn encode(state: &StreamState, out: &mut Vec<u8>) {
     if let Some(durability) = state.durability {
         encode_durability(durability, out);
     }
+    if let Some(home) = state.home {
+        encode_home(home, out);
+    }
 }
 
 pub(crate) fn decode(bytes: &[u8]) -> Result<StreamState, DecodeError> {
@@ -92,6 +98,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<StreamState, DecodeError> {
         fork: None,
         retention: Retention::default(),
         durability: None,
+        home: None,
     };
     let mut state = StreamState::new(config, Lsn::ZERO);
     // Uses within the slack may have gone unrecorded: rather keep a stream for too long.
@@ -127,6 +134,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<StreamState, DecodeError> {
     }
     if has(DURABILITY) {
         state.durability = Some(decode_durability(&mut d)?);
+    }
+    if has(HOME) {
+        state.home = Some(decode_home(&mut d)?);
     }
     d.end()?;
     Ok(state)
@@ -189,6 +199,15 @@ pub(super) fn decode_durability(d: &mut Decoder<'_>) -> Result<Level, DecodeErro
         3 => Ok(Level::Replicated),
         got => Err(DecodeError::Unknown { what: "durability", got: got.into() }),
     }
+}
+
+pub(super) fn encode_home(home: Home, out: &mut Vec<u8>) {
+    out.put_varint(home.unit);
+    out.put_varint(home.grant);
+}
+
+pub(super) fn decode_home(d: &mut Decoder<'_>) -> Result<Home, DecodeError> {
+    Ok(Home { unit: d.varint()?, grant: d.varint()? })
 }
 
 /// The first in full, the others as distances.
@@ -275,6 +294,7 @@ mod tests {
             fork: None,
             retention: Retention::default(),
             durability: None,
+            home: None,
         };
         StreamState::new(config, Lsn::ZERO)
     }

@@ -3,10 +3,11 @@
 //! A stream's first note is its configuration. Every later one is a list of entries, each a tag byte and its fields.
 
 use super::attachment::{
-    decode_durability, decode_fork, decode_lifetime, decode_retention, encode_durability, encode_fork, encode_lifetime,
-    encode_retention,
+    decode_durability, decode_fork, decode_home, decode_lifetime, decode_retention, encode_durability, encode_fork,
+    encode_home, encode_lifetime, encode_retention,
 };
 use super::content_type::ContentType;
+use crate::serve::Home;
 use crate::state::Config;
 use crate::state::lifetime::Lifetime;
 use crate::state::retention::{Mark, Retention};
@@ -24,6 +25,7 @@ const FORKED: u8 = 7;
 const RELEASED: u8 = 8;
 const MARK: u8 = 9;
 const TRIMMED: u8 = 10;
+const HOME: u8 = 11;
 
 /// One change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,8 @@ pub enum Note<'a> {
     Mark(Mark),
     /// Content below this offset is trimmed.
     Trimmed(Offset),
+    /// The home of a name is there now.
+    Home(Home),
 }
 
 impl Note<'_> {
@@ -90,6 +94,10 @@ impl Note<'_> {
                 out.put_u8(TRIMMED);
                 out.put_varint(start.0);
             }
+            Note::Home(home) => {
+                out.put_u8(HOME);
+                encode_home(home, out);
+            }
         }
     }
 }
@@ -109,6 +117,7 @@ pub fn decode(note: &[u8], mut f: impl FnMut(Note<'_>) -> Result<(), DecodeError
             RELEASED => Note::Released,
             MARK => Note::Mark(Mark { upto: Offset(d.varint()?), time: Millis(d.varint()?) }),
             TRIMMED => Note::Trimmed(Offset(d.varint()?)),
+            HOME => Note::Home(decode_home(&mut d)?),
             got => return Err(DecodeError::Unknown { what: "note", got: got.into() }),
         })?;
     }
@@ -119,6 +128,7 @@ const CONFIG_CLOSED: u8 = 1;
 const CONFIG_FORK: u8 = 2;
 const CONFIG_RETENTION: u8 = 4;
 const CONFIG_DURABILITY: u8 = 8;
+const CONFIG_HOME: u8 = 16;
 
 /// Appends the note of a stream's creation: `docs/format/streams.md`.
 pub fn encode_config(config: &Config, out: &mut Vec<u8>) {
@@ -133,7 +143,8 @@ pub fn encode_config(config: &Config, out: &mut Vec<u8>) {
         flag(config.closed, CONFIG_CLOSED)
             | flag(config.fork.is_some(), CONFIG_FORK)
             | flag(!config.retention.is_unlimited(), CONFIG_RETENTION)
-            | flag(config.durability.is_some(), CONFIG_DURABILITY),
+            | flag(config.durability.is_some(), CONFIG_DURABILITY)
+            | flag(config.home.is_some(), CONFIG_HOME),
     );
     if let Some(fork) = &config.fork {
         encode_fork(fork, out);
@@ -143,6 +154,9 @@ pub fn encode_config(config: &Config, out: &mut Vec<u8>) {
     }
     if let Some(durability) = config.durability {
         encode_durability(durability, out);
+    }
+    if let Some(home) = config.home {
+        encode_home(home, out);
     }
 }
 
@@ -157,14 +171,16 @@ pub fn decode_config(note: &[u8]) -> Result<Config, DecodeError> {
     let lifetime = decode_lifetime(&mut d)?;
     let created = if matches!(lifetime, Lifetime::Idle { .. }) { Millis(d.varint()?) } else { Millis::ZERO };
     let flags = d.u8()?;
-    if flags & !(CONFIG_CLOSED | CONFIG_FORK | CONFIG_RETENTION | CONFIG_DURABILITY) != 0 {
+    if flags & !(CONFIG_CLOSED | CONFIG_FORK | CONFIG_RETENTION | CONFIG_DURABILITY | CONFIG_HOME) != 0 {
         return Err(DecodeError::Unknown { what: "configuration flags", got: flags.into() });
     }
     let fork = if flags & CONFIG_FORK != 0 { Some(Box::new(decode_fork(&mut d)?)) } else { None };
     let retention = if flags & CONFIG_RETENTION != 0 { decode_retention(&mut d)? } else { Retention::default() };
     let durability = if flags & CONFIG_DURABILITY != 0 { Some(decode_durability(&mut d)?) } else { None };
+    let home = if flags & CONFIG_HOME != 0 { Some(decode_home(&mut d)?) } else { None };
     d.end()?;
-    Ok(Config { content_type, lifetime, created, closed: flags & CONFIG_CLOSED != 0, fork, retention, durability })
+    let closed = flags & CONFIG_CLOSED != 0;
+    Ok(Config { content_type, lifetime, created, closed, fork, retention, durability, home })
 }
 
 #[cfg(test)]
@@ -200,6 +216,7 @@ mod tests {
             })),
             retention: Retention::default(),
             durability: None,
+            home: None,
         }
     }
 
@@ -240,6 +257,7 @@ mod tests {
             config(),
             Config { retention: Retention { bytes: None, secs: Some(9) }, ..config() },
             Config { durability: Some(Level::Buffered), ..config() },
+            Config { home: Some(Home { unit: 7, grant: 300 }), ..config() },
             Config { fork: None, closed: false, lifetime: Lifetime::Until(Millis(5)), created: Millis(0), ..config() },
         ] {
             let mut out = Vec::new();

@@ -75,7 +75,7 @@ impl Engine {
         let kind = if attempt.empty { Kind::Binary } else { attempt.content_type.map_or(Kind::Binary, kind) };
         let content = Content::new(kind, request.body);
 
-        let (mut guard, log) = self.find_live(&name, now)?;
+        let (mut guard, log) = self.find_live(&name, self.hop(request.headers), now)?;
         let view = guard.view(log).ok_or(Refusal::NotFound)?;
         let state = view.attachment;
         let tail = position(&view, view.tail);

@@ -32,6 +32,8 @@ pub struct StreamsConfig {
     pub level: Level,
     /// There is a bucket, in which replicated streams are.
     pub has_store: bool,
+    /// How many units the streams of nodes are in; 0 for a server with a data folder.
+    pub units_of_nodes: usize,
     /// Retention of streams without settings of their own.
     pub retention: Retention,
     /// How much memory answers may hold that clients do not take; beyond it reads are refused.
@@ -107,6 +109,7 @@ impl Default for StreamsConfig {
             max_producers: crate::state::producers::PRODUCERS_MAX,
             level: Level::Durable,
             has_store: false,
+            units_of_nodes: 0,
             retention: Retention::default(),
             unsent_bytes_max: 1 << 30,
             gzip_level: 1,

@@ -6,6 +6,7 @@ use super::engine::{Engine, TRIES, position};
 use super::fields::Fields;
 use super::fork::{InheritLater, Inheritance, Step, walk_failed};
 use super::head::Head;
+use super::home::{Change, Hop, record_name};
 use super::stats::add;
 use super::turn::Answer;
 use crate::error::{Refusal, Refused};
@@ -26,6 +27,7 @@ pub(super) struct Put<'a> {
     pub(super) content_type: Option<ContentType>,
     pub(super) body: &'a [u8],
     pub(super) location: &'a [u8],
+    pub(super) hop: Hop,
 }
 
 /// Result of one attempt under the lock.
@@ -58,7 +60,14 @@ impl Engine {
             fresh: fields.if_none_match == Some(b"*"),
         };
         let location = location(&fields, request.path, self.config.https);
-        let put = Put { name: &name, requested, content_type, body: request.body, location: &location };
+        let put = Put {
+            name: &name,
+            requested,
+            content_type,
+            body: request.body,
+            location: &location,
+            hop: self.hop(request.headers),
+        };
         self.put(&put, None, now)
     }
 
@@ -108,10 +117,9 @@ impl Engine {
         let units = self.units.upgrade().ok_or_else(|| Refusal::Internal("the server has ended".into()))?;
         // The other unit is asked before any shard of this one is locked: its requests may ask here.
         let (_creating, is_free) = units.reserve(self, put.name);
-        let mut guard = match put.requested.fork {
-            Some(fork) => self.logs.lock(&[put.name, fork.source]),
-            None => self.logs.lock(&[put.name]),
-        };
+        let record = if self.unit.is_some() { record_name(put.name) } else { String::new() };
+        let names = [put.name, put.requested.fork.map_or(put.name, |fork| fork.source), &*record];
+        let mut guard = self.logs.lock(if self.unit.is_some() { &names } else { &names[..2] });
         if let Some(log) = guard.find(put.name)
             && let Some(view) = guard.view(log)
         {
@@ -124,6 +132,12 @@ impl Engine {
             return existing(&view, &put.requested, durability).map(Attempted::Done);
         }
         is_free?;
+        let record = if self.unit.is_some() { self.record(&mut guard, &record) } else { None };
+        let grant = self.check_home(record, put.name, put.hop)?;
+        if put.requested.fork.is_some() {
+            self.move_home(&mut guard, record, put.name, (put.hop, grant), now)?;
+        }
+        let granted = self.note_grant(record, put.name, grant, now);
         let inheritance = match put.requested.fork {
             None => {
                 units.check_level(self, put.requested.durability)?;
@@ -149,7 +163,8 @@ impl Engine {
                 if units.population() >= self.config.streams_max {
                     return Err(Refusal::TooManyStreams(self.config.streams_max).into());
                 }
-                self.commit_create(&mut guard, put, inheritance, content_type, content, now).map(Attempted::Done)
+                self.commit_create(&mut guard, put, (inheritance, granted), content_type, content, now)
+                    .map(Attempted::Done)
             }
             _ => {
                 drop(guard);
@@ -163,7 +178,7 @@ impl Engine {
         &self,
         guard: &mut Guard<'_, StreamState>,
         put: &Put<'_>,
-        inheritance: Option<Inheritance>,
+        (inheritance, granted): (Option<Inheritance>, Option<Change>),
         content_type: ContentType,
         content: &Content<'_>,
         now: Millis,
@@ -179,6 +194,7 @@ impl Engine {
             fork: inheritance.map(|inherited| Box::new(inherited.fork)),
             retention: put.requested.retention,
             durability,
+            home: None,
         };
         let mut note = Vec::with_capacity(64);
         encode_config(&config, &mut note);
@@ -188,11 +204,11 @@ impl Engine {
             let added = append.as_ref().map_or(0, |append| append.lengths().bytes());
             let create = Op::Create { name: put.name, note: &note, origin, append };
             let forked = origin.map(|Origin { source, .. }| Op::Write { log: source, note: &forked, append: None });
-            let both = [create, forked.unwrap_or(create)];
-            let ops = if forked.is_some() { &both[..] } else { &both[..1] };
+            let granted = granted.as_ref().map(Change::op);
+            let ops: Vec<_> = [granted, Some(create), forked].into_iter().flatten().collect();
             let committed = match config.closed {
-                true => guard.commit_durably(Class::User, ops),
-                false => guard.commit(Class::User, ops),
+                true => guard.commit_durably(Class::User, &ops),
+                false => guard.commit(Class::User, &ops),
             };
             (committed, added)
         })?;

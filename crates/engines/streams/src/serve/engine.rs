@@ -6,6 +6,7 @@ use super::frames::FrameCache;
 use super::gate::OwnGate;
 use super::gzip::Compressions;
 use super::head;
+use super::home::Hop;
 use super::list::Lists;
 use super::name::of_path;
 use super::observe::Observed;
@@ -18,6 +19,7 @@ use super::watch::{WatchKey, Watchers};
 use crate::error::{Refusal, Refused};
 use crate::format::offset::Position;
 use crate::state::StreamState;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use thalweg_base::{Level, LogId, Lsn, Millis, Offset, Until};
 use thalweg_http::Pool;
@@ -45,21 +47,36 @@ pub(crate) struct Engine {
     /// Where answers wait otherwise.
     pub(crate) gate: OwnGate,
     pub(crate) units: Weak<Units>,
+    /// The unit goes to another node: nothing is answered any more, and live readers leave.
+    pub(crate) is_over: AtomicBool,
+    /// The unit's number, if it is one of nodes.
+    pub(crate) unit: Option<u64>,
     /// The journal's end at the start: everything before it was replayed.
     recovered: Lsn,
+}
+
+/// The kind of an engine's unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// That of the data folder.
+    Folder,
+    /// That of replicated streams, beside a data folder.
+    Replicated,
+    /// The unit of nodes with this number.
+    Node(u64),
 }
 
 impl Engine {
     /// The engine of the unit whose journal the event loop's gate counts.
     pub(crate) fn new(logs: Arc<Logs<StreamState>>, config: StreamsConfig, units: Weak<Units>) -> Arc<Self> {
         let pool = Arc::new(Pool::new("streams-io", config.io_threads, config.io_queue_max));
-        Self::of(logs, config, units, pool, Arc::default(), true)
+        Self::of(logs, config, units, pool, Arc::default(), Observed::default(), Kind::Folder)
     }
 
     /// The engine of another unit: it shares threads and counters with this one.
-    pub(crate) fn beside(&self, logs: Arc<Logs<StreamState>>, units: Weak<Units>) -> Arc<Self> {
+    pub(crate) fn beside(&self, logs: Arc<Logs<StreamState>>, kind: Kind) -> Arc<Self> {
         let (pool, counters) = (Arc::clone(&self.pool), Arc::clone(&self.counters));
-        Self::of(logs, self.config.clone(), units, pool, counters, false)
+        Self::of(logs, self.config.clone(), self.units.clone(), pool, counters, self.observed.beside(), kind)
     }
 
     fn of(
@@ -68,7 +85,8 @@ impl Engine {
         units: Weak<Units>,
         pool: Arc<Pool>,
         counters: Arc<Counters>,
-        is_gated: bool,
+        observed: Observed,
+        kind: Kind,
     ) -> Arc<Self> {
         let population = Population::default();
         population.counted(logs.len());
@@ -76,7 +94,7 @@ impl Engine {
             recovered: logs.journal().end(),
             logs,
             watchers: Watchers::default(),
-            observed: Observed::default(),
+            observed,
             pool,
             flights: Arc::default(),
             frames: FrameCache::default(),
@@ -85,8 +103,10 @@ impl Engine {
             population,
             lists: Lists::default(),
             compressions: Compressions::default(),
-            is_gated,
+            is_gated: kind == Kind::Folder,
+            unit: if let Kind::Node(unit) = kind { Some(unit) } else { None },
             gate: OwnGate::default(),
+            is_over: AtomicBool::new(false),
             units,
             config,
         })
@@ -94,6 +114,7 @@ impl Engine {
 
     pub(crate) fn answer(self: &Arc<Self>, request: &Request<'_>, now: Millis) -> Answer {
         let answer = match request.method {
+            _ if self.is_over() => Err(Refusal::UnitLeft.into()),
             Method::Post => self.append(request, now),
             Method::Get if self.is_list(request) => self.list(request, now),
             Method::Get => self.get(request, now),
@@ -106,6 +127,17 @@ impl Engine {
         answer.unwrap_or_else(|refused| self.refuse(&refused))
     }
 
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// The unit goes to another node.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.watchers.wake_all();
+        self.wake();
+    }
+
     pub(crate) fn refuse(&self, refused: &Refused) -> Answer {
         let counters = &self.counters;
         add(if refused.refusal.status() < 500 { &counters.refused_4xx } else { &counters.refused_5xx }, 1);
@@ -116,16 +148,29 @@ impl Engine {
     }
 
     pub(crate) fn name<'a>(&self, request: &Request<'a>) -> Result<std::borrow::Cow<'a, str>, Refusal> {
-        of_path(request.path, &self.config.prefix)
+        self.name_at(request.path)
+    }
+
+    /// The name of the stream at a path.
+    pub(crate) fn name_at<'a>(&self, path: &'a str) -> Result<std::borrow::Cow<'a, str>, Refusal> {
+        of_path(path, &self.config.prefix)
     }
 
     /// The live stream of that name; its shard stays locked. An expired one is deleted first.
-    pub(crate) fn find_live(&self, name: &str, now: Millis) -> Result<(Guard<'_, StreamState>, LogId), Refused> {
+    pub(crate) fn find_live(
+        &self,
+        name: &str,
+        hop: Hop,
+        now: Millis,
+    ) -> Result<(Guard<'_, StreamState>, LogId), Refused> {
         for _ in 0..TRIES {
             let mut guard = self.logs.lock(&[name]);
             let log = guard.find(name);
             let Some(view) = log.and_then(|log| guard.view(log)) else {
-                return Err(Refusal::NotFound.after(guard.absent_since(name)));
+                let absent = guard.absent_since(name);
+                drop(guard);
+                self.check_home_of(name, hop)?;
+                return Err(Refusal::NotFound.after(absent));
             };
             let (state, log) = (view.attachment, view.id);
             if state.soft_deleted {

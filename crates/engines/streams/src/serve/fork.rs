@@ -2,6 +2,7 @@
 
 use super::create::Put;
 use super::engine::{Engine, position};
+use super::home::Hop;
 use super::name::of_path;
 use super::turn::{Answer, Task, Turn};
 use crate::error::{Refusal, Refused};
@@ -139,6 +140,7 @@ impl Engine {
             fork,
             body: self.logs.hold(Bytes::copy_from_slice(put.body)),
             location: put.location.into(),
+            hop: put.hop,
             step,
             walk,
         })))
@@ -185,6 +187,7 @@ struct LatePut {
     fork: Option<(Box<str>, Option<OffsetParam>, u64)>,
     body: Bytes,
     location: Box<[u8]>,
+    hop: Hop,
     step: Step,
     walk: Fetch<Result<Offset, SeekError>>,
 }
@@ -215,6 +218,7 @@ impl Task for LatePut {
             content_type: content_type.and_then(ContentType::parse),
             body: &self.body,
             location: &self.location,
+            hop: self.hop,
         };
         let answer = self.engine.put(&put, Some((self.step, to)), turn.now);
         match answer.unwrap_or_else(|refused| self.engine.refuse(&refused)) {

@@ -111,13 +111,11 @@ impl Engine {
 
     /// The page of the streams of all units, and the waits until it may be sent: for the own journal, and for others.
     fn page(self: &Arc<Self>, page: &Page, now: Millis) -> (Until, Vec<Wait>, String) {
-        let units = self.units.upgrade();
-        let beside = units.as_ref().and_then(|units| units.replicated());
-        let engines: Vec<&Arc<Self>> = std::iter::once(self).chain(beside).collect();
+        let engines = self.units.upgrade().map(|units| units.all()).unwrap_or_default();
         let (mut names, mut more) = (Vec::new(), false);
         for engine in &engines {
             let (found, is_cut) = engine.names(page);
-            names.extend(found.into_iter().map(|name| (name, *engine)));
+            names.extend(found.into_iter().map(|name| (name, engine)));
             more |= is_cut;
         }
         if engines.len() > 1 {
@@ -135,7 +133,8 @@ impl Engine {
         }
         // A stream may be missing because of a delete, or listed because of a create: the page waits for all changes so
         // far.
-        let waits = beside.map(|engine| Wait::new(engine, engine.logs.when_all())).into_iter().collect();
+        let others = engines.iter().filter(|engine| !engine.is_gated);
+        let waits = others.map(|engine| Wait::new(engine, engine.logs.when_all())).collect();
         let next = names.last().filter(|_| more).map(|(name, _)| name);
         (self.logs.when_all(), waits, json!({ "streams": streams, "next": next }).to_string())
     }

@@ -31,6 +31,9 @@ impl LongPoll {
     }
 
     fn check(&mut self, turn: &mut Turn<'_>) -> Result<Option<Answer>, Refused> {
+        if self.engine.is_over() {
+            return Err(Refusal::UnitLeft.into());
+        }
         let mut guard = self.engine.logs.lock_logs(&[self.place.span.log], &[]);
         let Some(view) = guard.view(self.place.span.log) else {
             drop(guard);

@@ -15,6 +15,7 @@ mod frames;
 mod gate;
 mod gzip;
 mod head;
+mod home;
 mod list;
 mod long_poll;
 pub(crate) mod name;
@@ -37,6 +38,7 @@ mod watch;
 #[cfg(feature = "faults")]
 pub use config::Faults;
 pub use config::StreamsConfig;
+pub use home::{GRANT, Home, SOURCE_UNIT};
 pub(crate) use list::LIMIT_MAX;
 pub use list::listed_prefix;
 pub use name::{Place, place_of_path};
@@ -68,9 +70,46 @@ impl Streams {
 
     /// Serves the replicated streams in `logs`, too, from now on. Once. The owner subscribes
     /// [`Streams::on_replicated`] to their journal.
-    pub fn join(&self, logs: Arc<Logs<StreamState>>) {
-        let engine = self.units.join(logs);
-        self.units.local.observed.pass_on(&engine.observed);
+    pub fn join(&self, logs: Arc<Logs<StreamState>>, now: Millis) {
+        let engine = self.units.join(logs, now);
+        engine.observed.wake();
+    }
+
+    /// Serves the streams in `logs` as a unit of nodes, from now on. The owner has every advance of their journal
+    /// passed to [`Streams::on_unit`].
+    pub fn join_unit(&self, unit: u64, logs: Arc<Logs<StreamState>>) {
+        if let Some(engine) = self.units.join_unit(unit, logs) {
+            engine.observed.wake();
+        }
+    }
+
+    /// Serves a unit of nodes no longer: requests that wait for its journal still get their answers.
+    pub fn leave_unit(&self, unit: u64) {
+        if let Some(engine) = self.units.leave_unit(unit) {
+            engine.end();
+        }
+    }
+
+    /// The journal of a unit of nodes has moved, or stopped.
+    pub fn on_unit(&self, unit: u64) {
+        if let Some(engine) = self.units.unit(unit) {
+            engine.wake();
+        }
+    }
+
+    /// The first home of the stream that a path below the prefix names; `None` if it names none.
+    #[must_use]
+    pub fn first_unit(&self, path: &str) -> Option<u64> {
+        let name = self.units.local.name_at(path).ok()?;
+        Some(self.units.first_unit(&name))
+    }
+
+    /// Answers a request for a stream whose home is this unit of nodes; `None` if the unit is not served here. A
+    /// refusal with the status 421 names another home.
+    pub fn handle_in(&self, unit: u64, request: &Request<'_>, cx: &mut Context<'_>) -> Option<Reply> {
+        let engine = self.units.unit(unit)?;
+        let answer = engine.answer(request, Millis(cx.now_ms));
+        Some(turn::reply(answer, &engine))
     }
 
     /// Answers one request. Never waits for a device.
@@ -93,23 +132,24 @@ impl Streams {
 
     /// Upkeep: expires streams and records uses, a bounded amount per call. Call it from a background thread.
     pub fn tick(&self, now: Millis) {
-        self.units.all().for_each(|engine| engine.tick(now));
+        self.units.all().iter().for_each(|engine| engine.tick(now));
     }
 
     /// Calls `wake` whenever [`Streams::take_changes`] may have something new. Once; it must not block.
     pub fn observe(&self, wake: Arc<dyn Fn() + Send + Sync>) {
-        self.units.all().for_each(|engine| engine.observed.by(Arc::clone(&wake)));
+        self.units.each(|engine| engine.observed.by(Arc::clone(&wake)));
     }
 
     /// Starts or stops recording changes for the observer. Start before reading streams, so that no change is missed.
     pub fn turn_observing(&self, on: bool) {
-        self.units.all().for_each(|engine| engine.observed.turn(on));
+        self.units.each(|engine| engine.observed.turn(on));
     }
 
     /// Changed streams whose changes are visible.
     #[must_use]
     pub fn take_changes(&self) -> Changes {
-        let taken = self.units.all().map(|engine| engine.observed.take(engine.logs.reached()));
+        let all = self.units.all();
+        let taken = all.iter().map(|engine| engine.observed.take(engine.logs.reached()));
         taken.reduce(Changes::and).unwrap_or_default()
     }
 
@@ -151,6 +191,13 @@ impl Streams {
         (!view.attachment.soft_deleted).then(|| engine::position(&view, view.tail))
     }
 
+    /// Whether nothing that is under way decides if there is a stream of that name: it is there, or its delete is
+    /// durable.
+    #[must_use]
+    pub fn is_settled(&self, name: &str) -> bool {
+        self.units.is_settled(name)
+    }
+
     /// Whether the stream of that name is a replicated one.
     #[must_use]
     pub fn is_replicated(&self, name: &str) -> bool {
@@ -190,7 +237,7 @@ impl Streams {
     /// The name of an existing stream, deleted or not.
     #[must_use]
     pub fn name_of(&self, log: LogId) -> Option<Box<str>> {
-        self.units.all().find_map(|engine| Some(engine.logs.lock_logs(&[log], &[]).view(log)?.name.into()))
+        self.units.all().iter().find_map(|engine| Some(engine.logs.lock_logs(&[log], &[]).view(log)?.name.into()))
     }
 
     /// The name of the stream at a path below the prefix, if the path is a stream's.
@@ -211,7 +258,7 @@ impl Service for Streams {
     }
 
     fn round_done(&self) {
-        self.units.all().for_each(|engine| engine.logs.journal().kick());
+        self.units.each(|engine| engine.logs.journal().kick());
     }
 
     fn gate_failed(&self) -> Response {

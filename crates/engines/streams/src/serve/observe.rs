@@ -31,8 +31,15 @@ impl Changes {
 
 #[derive(Default)]
 pub(crate) struct Observed {
-    on: AtomicBool,
+    /// Shared by all units.
+    observer: Arc<Observer>,
     changes: Mutex<Set>,
+}
+
+/// The observer of all units.
+#[derive(Default)]
+struct Observer {
+    on: AtomicBool,
     wake: OnceLock<Arc<dyn Fn() + Send + Sync>>,
 }
 
@@ -44,24 +51,19 @@ struct Set {
 
 impl Observed {
     pub(crate) fn by(&self, wake: Arc<dyn Fn() + Send + Sync>) {
-        let _ = self.wake.set(wake);
+        let _ = self.observer.wake.set(wake);
     }
 
-    /// Has another unit's changes observed as these are.
-    pub(crate) fn pass_on(&self, other: &Self) {
-        if let Some(wake) = self.wake.get() {
-            other.by(Arc::clone(wake));
-        }
-        other.turn(self.on.load(Ordering::Relaxed));
-        // What changed before was observed by nobody.
-        other.changes.lock().overflowed = true;
-        other.wake();
+    /// The changes of another unit, for the same observer. Those before were observed by nobody.
+    pub(crate) fn beside(&self) -> Self {
+        let changes = Set { overflowed: true, ..Set::default() };
+        Self { observer: Arc::clone(&self.observer), changes: Mutex::new(changes) }
     }
 
     /// Starts recording changes. A caller that reads a log under its shard's lock after this misses no change: a change
     /// that did not see the switch precedes that read.
     pub(crate) fn turn(&self, on: bool) {
-        self.on.store(on, Ordering::Relaxed);
+        self.observer.on.store(on, Ordering::Relaxed);
         if !on {
             *self.changes.lock() = Set::default();
         }
@@ -70,7 +72,7 @@ impl Observed {
     /// A log was changed, visibly when `until` is reached.
     #[inline]
     pub(crate) fn note(&self, until: Until, log: LogId, reached: impl FnOnce() -> Reached) {
-        if self.on.load(Ordering::Relaxed) {
+        if self.observer.on.load(Ordering::Relaxed) {
             self.put(until, log);
             // A change that is visible already causes no later call of the observer.
             if reached().covers(until) {
@@ -90,8 +92,8 @@ impl Observed {
     }
 
     pub(crate) fn wake(&self) {
-        if self.on.load(Ordering::Relaxed)
-            && let Some(wake) = self.wake.get()
+        if self.observer.on.load(Ordering::Relaxed)
+            && let Some(wake) = self.observer.wake.get()
         {
             wake();
         }

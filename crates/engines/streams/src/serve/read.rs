@@ -22,7 +22,7 @@ impl Engine {
     /// HEAD: the properties of a stream. It does not count as a use.
     pub(crate) fn metadata(&self, request: &Request<'_>, now: Millis) -> Result<Answer, Refused> {
         let name = self.name(request)?;
-        let (mut guard, log) = self.find_live(&name, now)?;
+        let (mut guard, log) = self.find_live(&name, self.hop(request.headers), now)?;
         let view = guard.view(log).ok_or(Refusal::NotFound)?;
         let head = Head::new(200)
             .next_offset(position(&view, view.published))
@@ -43,7 +43,7 @@ impl Engine {
         // An SSE reader's last event is newer than the offset in its URL.
         let resumed = if query.live == Some(Live::Sse) { fields.last_event_id()? } else { None };
         let offset = resumed.map(OffsetParam::At).or(query.offset);
-        let (mut guard, log) = self.find_live(&name, now)?;
+        let (mut guard, log) = self.find_live(&name, self.hop(request.headers), now)?;
         self.renew(&mut guard, log, now);
         let view = guard.view(log).ok_or(Refusal::NotFound)?;
         let mut place = Place::new(&view, start(&view, offset)?, self.logs.reached());

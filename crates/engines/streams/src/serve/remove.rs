@@ -68,7 +68,7 @@ pub(crate) enum Planned {
 impl Engine {
     pub(crate) fn delete(&self, request: &Request<'_>, now: Millis) -> Result<Answer, Refused> {
         let name = self.name(request)?;
-        drop(self.find_live(&name, now)?);
+        drop(self.find_live(&name, self.hop(request.headers), now)?);
         let end = self.remove(&name, Why::Request, now)?;
         add(&self.counters.deletes, 1);
         Ok(Answer::Response(Until::Durable(end), Head::new(204).finish(Body::Empty)))
@@ -80,7 +80,7 @@ impl Engine {
     }
 
     /// Removes a stream; when this is durable, it is gone.
-    fn remove(&self, name: &str, why: Why, now: Millis) -> Result<Lsn, Refused> {
+    pub(super) fn remove(&self, name: &str, why: Why, now: Millis) -> Result<Lsn, Refused> {
         let mut chain: Vec<Box<str>> = vec![name.into()];
         for _ in 0..TRIES * 8 {
             let names: Vec<&str> = chain.iter().map(|name| &**name).collect();

@@ -155,7 +155,7 @@ impl Feed for SseFeed {
                 Some(Err(_)) => Pull::Abort,
             };
         }
-        if turn.now >= self.ends || turn.stopping || !self.refresh(turn) {
+        if turn.now >= self.ends || turn.stopping || self.engine.is_over() || !self.refresh(turn) {
             return Pull::End;
         }
         if !self.span.is_empty() {

@@ -67,6 +67,13 @@ impl Watchers {
         self.queue.lock().push((until, log));
     }
 
+    /// Wakes all watchers.
+    pub(crate) fn wake_all(&self) {
+        for shard in &self.shards {
+            shard.0.lock().values().flatten().for_each(|(_, waker)| waker.wake());
+        }
+    }
+
     /// Wakes the watchers of every change that is visible now.
     pub(crate) fn wake(&self, reached: Reached) {
         let mut due = {

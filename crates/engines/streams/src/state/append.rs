@@ -159,6 +159,7 @@ mod tests {
             fork: None,
             retention: Retention::default(),
             durability: None,
+            home: None,
         };
         StreamState::new(config, Lsn(1))
     }

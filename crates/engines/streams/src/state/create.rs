@@ -118,6 +118,7 @@ mod tests {
                 fork,
                 retention: Retention::default(),
                 durability: None,
+                home: None,
             },
             Lsn(1),
         )

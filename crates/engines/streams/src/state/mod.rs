@@ -11,6 +11,7 @@ use crate::format::attachment;
 use crate::format::content_type::{ContentType, Kind};
 use crate::format::note::{self, Note};
 use crate::format::offset::Position;
+use crate::serve::Home;
 use lifetime::Lifetime;
 use producers::{Producer, Producers};
 use retention::{Marks, Retention};
@@ -39,6 +40,8 @@ pub struct StreamState {
     pub durability: Option<Level>,
     /// How old its content is.
     pub marks: Marks,
+    /// On nodes: where the home of a name is. Set in records of that, which are no streams.
+    pub home: Option<Home>,
 
     /// Transient: the last use, recorded or not.
     pub seen: Millis,
@@ -91,6 +94,8 @@ pub struct Config {
     pub retention: Retention,
     /// The promise of its acknowledgements; `None`: the server's.
     pub durability: Option<Level>,
+    /// Not a stream, but the record of where the home of a name is, on nodes.
+    pub home: Option<Home>,
 }
 
 impl StreamState {
@@ -110,6 +115,7 @@ impl StreamState {
             soft_deleted: false,
             retention: config.retention,
             durability: config.durability,
+            home: config.home,
             marks: Marks::default(),
             seen: touched,
             touched_at: at,
@@ -179,6 +185,7 @@ impl StreamState {
                 self.marks.forget_below(start);
                 self.trimmed = at;
             }
+            Note::Home(home) => self.home = Some(home),
             Note::Forked => self.forks = self.forks.checked_add(1).ok_or(DecodeError::Range("forks"))?,
             Note::Released => self.forks = self.forks.checked_sub(1).ok_or(DecodeError::Range("forks"))?,
         }

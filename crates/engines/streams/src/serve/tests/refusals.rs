@@ -79,6 +79,7 @@ fn rows() -> Vec<Row> {
         ("too_many_producers", Post, "text", producer("third", "0", "0"), b"x"),
         ("too_many_streams", Put, "new", vec![TEXT], b""),
         ("too_many_streams", Put, "new", vec![FROM], b""),
+        ("no_store", Put, "new", vec![TEXT, ("Stream-Durability", "replicated")], b""),
         ("reserved", Get, "__ds/subscriptions/x", vec![], b""),
     ]
 }
@@ -124,6 +125,7 @@ fn mapped_only() -> Vec<Refusal> {
         Refusal::of_read(&ReadError::InsideMessage { offset, next: Offset(6) }, "s", at),
         Refusal::of_read(&ReadError::Trimmed { offset, start: Offset(6) }, "s", at),
         Refusal::Internal("a bug".into()),
+        Refusal::StoreAway,
         Refusal::Busy,
         Refusal::Unsent,
         Refusal::Contended,

@@ -290,7 +290,8 @@ impl Rig {
         let options = LogsOptions { chunk_bytes: 4_096, ids_from: 1 << 40, ..LogsOptions::default() };
         let (storage, manifest) = (Arc::new(MemoryStorage::new()), Arc::new(MemoryManifest::new()));
         let opening = Logs::begin(options, storage, manifest, Loss::Nothing).unwrap();
-        self.streams.join(Arc::new(opening.finish(Arc::clone(&journal) as _).unwrap()));
+        let logs = Arc::new(opening.finish(Arc::clone(&journal) as _).unwrap());
+        self.streams.join(logs, Millis(self.now.get()));
         let weak = Arc::downgrade(&self.streams);
         journal.subscribe(Arc::new(move || {
             if let Some(streams) = weak.upgrade() {

@@ -1,0 +1,348 @@
+//! Requests to other nodes, on connections that are kept. The client is asynchronous; its runtime stays in this module.
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use thalweg_http::{Body, BodySource, Context, Headers, Method, Pull, Request, Response, Sink, Waker};
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+
+/// A node that does not take a connection within this time is taken for unreachable.
+const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// Bytes of one answer that may wait for its client; beyond them the other node waits.
+const AHEAD_BYTES: usize = 256 << 10;
+/// Answers up to this many bytes are read whole.
+const WHOLE_BYTES: u64 = 64 << 10;
+
+/// Header fields of one hop, which the server and the client of each connection write themselves.
+const OF_ONE_HOP: [&str; 10] = [
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "content-length",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
+    "proxy-connection",
+    "date",
+];
+/// What the event loop adds to every answer.
+const ADDED: [&str; 2] = ["x-content-type-options", "content-security-policy"];
+
+/// A request that outlives its call.
+#[derive(Clone, Debug)]
+pub struct OwnedRequest {
+    method: reqwest::Method,
+    /// Path and query, as they were sent.
+    target: String,
+    headers: Vec<(String, Vec<u8>)>,
+    body: Bytes,
+}
+
+impl OwnedRequest {
+    /// A copy, without the header fields of its hop and without those that only nodes may send.
+    #[must_use]
+    pub fn of(request: &Request<'_>) -> Self {
+        let method = match request.method {
+            Method::Get => reqwest::Method::GET,
+            Method::Head => reqwest::Method::HEAD,
+            Method::Put => reqwest::Method::PUT,
+            Method::Post => reqwest::Method::POST,
+            Method::Delete => reqwest::Method::DELETE,
+            Method::Options | Method::Other(_) => reqwest::Method::OPTIONS,
+        };
+        let target = match request.query {
+            Some(query) => format!("{}?{query}", request.path),
+            None => request.path.to_owned(),
+        };
+        let ours = |name: &str| name.len() >= 8 && name.as_bytes()[..8].eq_ignore_ascii_case(b"thalweg-");
+        let passes = |name: &str| !ours(name) && !OF_ONE_HOP.iter().any(|hop| name.eq_ignore_ascii_case(hop));
+        let headers = request.headers.0.iter().filter(|(name, _)| passes(name));
+        let headers = headers.map(|(name, value)| ((*name).to_owned(), value.to_vec())).collect();
+        Self { method, target, headers, body: Bytes::copy_from_slice(request.body) }
+    }
+
+    /// A HEAD of another path, with the same rights.
+    #[must_use]
+    pub fn head_of(&self, path: &str) -> Self {
+        let kept = |name: &str| ["host", "authorization"].iter().any(|kept| name.eq_ignore_ascii_case(kept));
+        let headers = self.headers.iter().filter(|(name, _)| kept(name)).cloned().collect();
+        Self { method: reqwest::Method::HEAD, target: path.to_owned(), headers, body: Bytes::new() }
+    }
+
+    /// Calls `f` with the request, and with `more` header fields.
+    pub fn with<T>(&self, more: &[(&str, String)], f: impl FnOnce(&Request<'_>) -> T) -> T {
+        let own = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+        let headers: Vec<(&str, &[u8])> =
+            own.chain(more.iter().map(|(name, value)| (*name, value.as_bytes()))).collect();
+        let (path, query) = match self.target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (self.target.as_str(), None),
+        };
+        let method = match self.method {
+            reqwest::Method::GET => Method::Get,
+            reqwest::Method::HEAD => Method::Head,
+            reqwest::Method::PUT => Method::Put,
+            reqwest::Method::POST => Method::Post,
+            reqwest::Method::DELETE => Method::Delete,
+            _ => Method::Options,
+        };
+        f(&Request { method, path, query, headers: Headers(&headers), body: &self.body })
+    }
+
+    /// Whether sending it twice does what sending it once does.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        matches!(self.method, reqwest::Method::GET | reqwest::Method::HEAD)
+    }
+
+    /// The first field of that name.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&[u8]> {
+        self.headers.iter().find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_slice())
+    }
+
+    /// Whether it is a PUT.
+    #[must_use]
+    pub fn is_put(&self) -> bool {
+        self.method == reqwest::Method::PUT
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.target.split_once('?').map_or(&self.target, |(path, _)| path)
+    }
+}
+
+/// What came of a request to another node.
+pub enum Forwarded {
+    /// Its answer.
+    Response(Response),
+    /// It was not sent: the node is not there.
+    Unreachable(String),
+    /// It was sent, and no answer came: it may have happened.
+    Broken(String),
+}
+
+/// Sends requests to other nodes.
+pub struct Forwarder {
+    runtime: Option<Runtime>,
+    client: reqwest::Client,
+}
+
+impl Forwarder {
+    /// Sends nothing yet.
+    pub fn new() -> anyhow::Result<Self> {
+        // The process may have chosen a provider of TLS already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .connect_timeout(CONNECT_WITHIN)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .tcp_nodelay(true)
+            .build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("forward")
+            .enable_all()
+            .build()?;
+        Ok(Self { runtime: Some(runtime), client })
+    }
+
+    /// Sends a request to the node at `base`, an URL without a path, with `more` header fields.
+    #[must_use]
+    pub fn send(&self, base: &str, request: &OwnedRequest, more: &[(&str, String)]) -> Forwarding {
+        let url = format!("{}{}", base.trim_end_matches('/'), request.target);
+        let mut builder = self.client.request(request.method.clone(), url).body(request.body.clone());
+        for (name, value) in &request.headers {
+            builder = builder.header(name.as_str(), value.as_slice());
+        }
+        for (name, value) in more {
+            builder = builder.header(*name, value.as_str());
+        }
+        let slot = Arc::<Slot>::default();
+        let task =
+            self.runtime.as_ref().map(|runtime| runtime.spawn(forward(builder, Arc::clone(&slot))).abort_handle());
+        Forwarding { slot, task }
+    }
+
+    /// Asks the node at `base`, and waits for the whole answer: its body, if it answered 200 within the time.
+    pub fn ask(&self, base: &str, path: &str, more: &[(&str, String)], within: Duration) -> Option<Bytes> {
+        let mut builder = self.client.get(format!("{}{path}", base.trim_end_matches('/'))).timeout(within);
+        for (name, value) in more {
+            builder = builder.header(*name, value.as_str());
+        }
+        self.runtime.as_ref()?.block_on(async {
+            let answer = builder.send().await.ok()?;
+            if answer.status().as_u16() != 200 { None } else { answer.bytes().await.ok() }
+        })
+    }
+}
+
+impl Drop for Forwarder {
+    fn drop(&mut self) {
+        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
+#[derive(Default)]
+struct Slot(Mutex<(Option<Forwarded>, Option<Waker>)>);
+
+/// A request under way. Dropped, it is given up.
+pub struct Forwarding {
+    slot: Arc<Slot>,
+    task: Option<AbortHandle>,
+}
+
+impl Forwarding {
+    /// The answer, if it has come; otherwise the waker is called when it does.
+    pub fn take(&mut self, waker: impl FnOnce() -> Waker) -> Option<Forwarded> {
+        let mut slot = self.slot.0.lock();
+        let found = slot.0.take();
+        match &found {
+            // The body may still be on its way.
+            Some(_) => self.task = None,
+            None => slot.1 = Some(waker()),
+        }
+        found
+    }
+}
+
+impl Drop for Forwarding {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+    }
+}
+
+async fn forward(builder: reqwest::RequestBuilder, slot: Arc<Slot>) {
+    let answer = |forwarded| {
+        let waker = {
+            let mut slot = slot.0.lock();
+            slot.0 = Some(forwarded);
+            slot.1.take()
+        };
+        waker.into_iter().for_each(|waker| waker.wake());
+    };
+    let mut found = match builder.send().await {
+        Ok(found) => found,
+        Err(error) if error.is_connect() || error.is_builder() => {
+            return answer(Forwarded::Unreachable(error.to_string()));
+        }
+        Err(error) => return answer(Forwarded::Broken(error.to_string())),
+    };
+    let mut response = Response::new(found.status().as_u16());
+    for (name, value) in found.headers() {
+        let name = name.as_str();
+        if !OF_ONE_HOP.contains(&name) && !ADDED.contains(&name) {
+            response = response.header(name, value.as_bytes());
+        }
+    }
+    let len = found.content_length();
+    if len.is_some_and(|len| len <= WHOLE_BYTES) {
+        return match found.bytes().await {
+            Ok(bytes) => {
+                if !bytes.is_empty() {
+                    response.body = Body::Bytes(bytes);
+                }
+                answer(Forwarded::Response(response));
+            }
+            Err(error) => answer(Forwarded::Broken(error.to_string())),
+        };
+    }
+    let room = Arc::new(Semaphore::new(AHEAD_BYTES));
+    let shared = Arc::new(Coming::default());
+    let (alive, mut gone) = tokio::sync::oneshot::channel();
+    let source = Box::new(Flow { shared: Arc::clone(&shared), room: Arc::clone(&room), _alive: alive });
+    match len {
+        Some(len) => response.body = Body::Sized(len, source),
+        None => {
+            response.body = Body::Stream(source);
+            response.close = true;
+        }
+    }
+    answer(Forwarded::Response(response));
+    loop {
+        let next = tokio::select! {
+            next = found.chunk() => next,
+            // The client has gone away: so does the request.
+            _ = &mut gone => return,
+        };
+        let end = match next {
+            Ok(Some(chunk)) => {
+                let permits = chunk.len().min(AHEAD_BYTES) as u32;
+                match room.acquire_many(permits).await {
+                    Ok(taken) => taken.forget(),
+                    Err(_) => return,
+                }
+                shared.put(Some(chunk), None);
+                continue;
+            }
+            Ok(None) => Pull::End,
+            Err(_) => Pull::Abort,
+        };
+        return shared.put(None, Some(end));
+    }
+}
+
+/// The part of a body that has come.
+#[derive(Default)]
+struct Coming(Mutex<Parts>);
+
+#[derive(Default)]
+struct Parts {
+    chunks: VecDeque<Bytes>,
+    end: Option<Pull>,
+    waker: Option<Waker>,
+}
+
+impl Coming {
+    fn put(&self, chunk: Option<Bytes>, end: Option<Pull>) {
+        let waker = {
+            let mut parts = self.0.lock();
+            parts.chunks.extend(chunk);
+            parts.end = end;
+            parts.waker.take()
+        };
+        waker.into_iter().for_each(|waker| waker.wake());
+    }
+}
+
+/// A body that another node sends.
+struct Flow {
+    shared: Arc<Coming>,
+    room: Arc<Semaphore>,
+    /// Dropped with the body: the task that reads it ends.
+    _alive: tokio::sync::oneshot::Sender<()>,
+}
+
+impl BodySource for Flow {
+    fn pull(&mut self, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Pull {
+        let mut parts = self.shared.0.lock();
+        if let Some(chunk) = parts.chunks.pop_front() {
+            self.room.add_permits(chunk.len().min(AHEAD_BYTES));
+            sink.push(chunk);
+            return Pull::More;
+        }
+        if let Some(end) = parts.end.take() {
+            return end;
+        }
+        if cx.stopping() {
+            return Pull::Abort;
+        }
+        parts.waker = Some(cx.waker());
+        Pull::Wait
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.room.close();
+    }
+}
