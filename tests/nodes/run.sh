@@ -81,7 +81,7 @@ touch "$WORK/enough"
 wait $MODEL; code=$?
 head -c 1500 "$WORK/model.out"
 check "nothing acknowledged is lost, doubled or moved by $KILLS deaths and sleeps" test $code = 0
-check "something was acknowledged" test "$(node -p "require('$WORK/result').acknowledged" 2>/dev/null || echo 0)" -gt 200
+check "something was acknowledged" test "$(grep -o '"acknowledged":[0-9]*' "$WORK/result" | cut -d: -f2)" -gt 200
 
 # ---- a bucket that is away
 
