@@ -11,7 +11,7 @@ SHELL := /bin/bash
 CACHE := $(or $(THALWEG_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/thalweg)
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 
-.PHONY: help run test check deny soak bench bench-streams bench-sustained bench-nginx bench-settle bench-scale bench-fulldisk bench-shapes dist tools
+.PHONY: help run test check deny soak bench bench-streams bench-sustained bench-nginx bench-settle bench-scale bench-fulldisk bench-bucket bench-shapes dist tools
 
 help:
 	@sed -n 's/^# \(make.*\)/\1/p' Makefile
@@ -66,6 +66,9 @@ bench-scale: tools
 
 bench-fulldisk: tools
 	bench/streams/fulldisk.sh
+
+bench-bucket: tools
+	bench/bucket/run.sh
 
 bench-shapes: tools
 	bench/shapes/run.sh

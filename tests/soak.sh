@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The long forms. SEEDS=10000 INTERLEAVINGS=100000 KILLS=200 FUZZ_SECONDS=600 tests/soak.sh [simulation] [crash] [fuzz] [backup] [faults] [oracle]
+# The long forms. SEEDS=10000 INTERLEAVINGS=100000 KILLS=200 FUZZ_SECONDS=600 tests/soak.sh [simulation] [crash] [fuzz] [backup] [nodes] [store] [faults] [oracle]
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT" || exit 1
 SEEDS=${SEEDS:-10000} INTERLEAVINGS=${INTERLEAVINGS:-100000} KILLS=${KILLS:-200} FUZZ_SECONDS=${FUZZ_SECONDS:-600}
-STEPS=${*:-simulation crash fuzz backup faults oracle}
+STEPS=${*:-simulation crash fuzz backup nodes store faults oracle}
 cargo build --release --locked -p thalweg -p thalweg-crash -p thalweg-oracle -p thalweg-loadgen || exit 1
 for step in $STEPS; do
   case $step in
@@ -24,6 +24,12 @@ for step in $STEPS; do
       ;;
     backup)
       check "${BACKUPS:-30} backups under load" env ROUNDS="${BACKUPS:-30}" cargo test --release -p thalweg --locked --test backup
+      ;;
+    nodes)
+      check "$KILLS nodes killed, put to sleep and restarted" env KILLS="$KILLS" SUITE=0 tests/nodes/run.sh
+      ;;
+    store)
+      check "$KILLS kills of a server with a bucket" env KILLS="$KILLS" MOVE_MB="${MOVE_MB:-1000}" tests/store/run.sh
       ;;
     faults)
       # With transactions of 2 GB. Postgres has them twice, and so have we: 10 GB in TMPDIR.

@@ -137,11 +137,13 @@ pub struct Forwarder {
 
 impl Forwarder {
     /// Sends nothing yet.
-    pub fn new() -> anyhow::Result<Self> {
+    /// `silence_max`: a node from which nothing comes for so long is not waited for any more.
+    pub fn new(silence_max: Duration) -> anyhow::Result<Self> {
         // The process may have chosen a provider of TLS already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT_WITHIN)
+            .read_timeout(silence_max)
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .tcp_nodelay(true)
@@ -157,6 +159,18 @@ impl Forwarder {
     /// Sends a request to the node at `base`, an URL without a path, with `more` header fields.
     #[must_use]
     pub fn send(&self, base: &str, request: &OwnedRequest, more: &[(&str, String)]) -> Forwarding {
+        self.send_for(base, request, more, WHOLE_BYTES)
+    }
+
+    /// The same; a body of up to so many bytes comes in one piece.
+    #[must_use]
+    pub fn send_for(
+        &self,
+        base: &str,
+        request: &OwnedRequest,
+        more: &[(&str, String)],
+        whole_bytes: u64,
+    ) -> Forwarding {
         let url = format!("{}{}", base.trim_end_matches('/'), request.target);
         let mut builder = self.client.request(request.method.clone(), url).body(request.body.clone());
         for (name, value) in &request.headers {
@@ -166,8 +180,10 @@ impl Forwarder {
             builder = builder.header(*name, value.as_str());
         }
         let slot = Arc::<Slot>::default();
-        let task =
-            self.runtime.as_ref().map(|runtime| runtime.spawn(forward(builder, Arc::clone(&slot))).abort_handle());
+        let task = self
+            .runtime
+            .as_ref()
+            .map(|runtime| runtime.spawn(forward(builder, Arc::clone(&slot), whole_bytes)).abort_handle());
         Forwarding { slot, task }
     }
 
@@ -221,7 +237,7 @@ impl Drop for Forwarding {
     }
 }
 
-async fn forward(builder: reqwest::RequestBuilder, slot: Arc<Slot>) {
+async fn forward(builder: reqwest::RequestBuilder, slot: Arc<Slot>, whole_bytes: u64) {
     let answer = |forwarded| {
         let waker = {
             let mut slot = slot.0.lock();
@@ -245,7 +261,7 @@ async fn forward(builder: reqwest::RequestBuilder, slot: Arc<Slot>) {
         }
     }
     let len = found.content_length();
-    if len.is_some_and(|len| len <= WHOLE_BYTES) {
+    if len.is_some_and(|len| len <= whole_bytes) {
         return match found.bytes().await {
             Ok(bytes) => {
                 if !bytes.is_empty() {

@@ -27,7 +27,7 @@ pub use forward::{Forwarded, Forwarder, Forwarding, OwnedRequest};
 
 use anyhow::Context as _;
 use parking_lot::{Condvar, Mutex};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -134,7 +134,7 @@ struct Shared {
     peers: Mutex<BTreeMap<String, Peer>>,
     /// The lease: until when, and of which units.
     lease: Mutex<Lease>,
-    /// The same for the hot path: milliseconds since `began`.
+    /// The same for the hot path, in milliseconds of [`now_ms`].
     leased_until: AtomicU64,
     units: Mutex<BTreeMap<u64, State>>,
     /// Units that are served, as bits would be: by number.
@@ -146,16 +146,37 @@ struct Shared {
     is_hurried: AtomicBool,
 }
 
+/// What the last announcement that was written allows.
 #[derive(Default)]
 struct Lease {
-    until: Option<Instant>,
-    units: BTreeSet<u64>,
+    /// In milliseconds of [`now_ms`].
+    until: u64,
+    /// How often an announcement was written after the lease before had ended.
+    gaps: u64,
+    /// The units that it names, each with the epoch of its ownership.
+    named: BTreeMap<u64, u64>,
 }
 
 struct Peer {
     announcement: Announcement,
     /// When this announcement was seen first.
     since: Instant,
+    /// When it was asked for last, with an answer. Only what was asked for can be known not to have changed.
+    asked: Instant,
+}
+
+/// Milliseconds of a clock that goes on while the machine sleeps.
+fn now_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec.cast_unsigned() * 1_000 + now.tv_nsec.cast_unsigned() / 1_000_000
+}
+
+/// What is done with a unit, on a thread of its own.
+enum Work {
+    Take,
+    Serve,
+    Lose,
+    GiveUp,
 }
 
 /// A unit that this node has, or works on.
@@ -239,7 +260,7 @@ impl Node {
     #[must_use]
     pub fn serves(&self, unit: u64) -> bool {
         let is_served = self.shared.served.get(unit as usize).is_some_and(|served| served.load(Ordering::Acquire));
-        is_served && self.shared.now_ms() < self.shared.leased_until.load(Ordering::Acquire)
+        is_served && now_ms() < self.shared.leased_until.load(Ordering::Acquire)
     }
 
     /// The live nodes beside this one.
@@ -328,16 +349,12 @@ impl Shared {
         format!("{KEYS}{}", self.me.lock().instance)
     }
 
-    fn now_ms(&self) -> u64 {
-        self.began.elapsed().as_millis() as u64
-    }
-
     fn stale_after(&self, every_ms: u64) -> Duration {
         Duration::from_millis(every_ms.max(1)).mul_f64(STALE_AFTER)
     }
 
     fn is_stale(&self, peer: &Peer) -> bool {
-        peer.since.elapsed() >= self.stale_after(peer.announcement.every_ms)
+        peer.asked.saturating_duration_since(peer.since) >= self.stale_after(peer.announcement.every_ms)
     }
 
     fn epoch_of(&self, unit: u64) -> Option<u64> {
@@ -381,66 +398,36 @@ impl Shared {
     }
 
     fn announce_once(&self, beacon: &Beacon) {
-        let announcement = {
-            let mut me = self.me.lock();
-            me.seq += 1;
-            me.clone()
-        };
-        let began = Instant::now();
+        // Others see the number only when the bucket has it: by it they know that this node can write.
+        let mut announcement = self.me.lock().clone();
+        announcement.seq += 1;
+        let began = now_ms();
         if let Err(error) = beacon.show(announcement.text()) {
             tracing::warn!(%error, "the node's announcement could not be written: its reads stop when its lease ends");
             return;
         }
-        let named: BTreeSet<u64> = announcement.units.iter().map(|(unit, _)| *unit).collect();
-        let (is_gapless, known) = {
-            let lease = self.lease.lock();
-            (lease.until.is_some_and(|until| Instant::now() < until), lease.units.clone())
-        };
-        let mut units: BTreeSet<u64> =
-            if is_gapless { named.intersection(&known).copied().collect() } else { BTreeSet::new() };
-        let until = began + self.options.every.mul_f64(LEASE);
-        let set = |units: &BTreeSet<u64>| {
-            let mut lease = self.lease.lock();
-            (lease.until, lease.units) = (Some(until), units.clone());
-        };
-        // Those that have a lease go on at once; the others are looked at first.
-        if is_gapless {
-            set(&units);
-            self.leased_until.store((until - self.began).as_millis() as u64, Ordering::Release);
-        }
-        let others: Vec<u64> = named.difference(&units).copied().collect();
-        for unit in others {
-            match self.keeper.still_owns(unit) {
-                Ok(true) => drop(units.insert(unit)),
-                Ok(false) => self.lose(unit),
-                Err(error) => {
-                    tracing::warn!(unit, error = format!("{error:#}"), "the root of a unit could not be read")
+        self.me.lock().seq = announcement.seq;
+        let mut lease = self.lease.lock();
+        if now_ms() >= lease.until {
+            // Others may have taken the units meanwhile: each is looked at again before it is served.
+            lease.gaps += 1;
+            let mut units = self.units.lock();
+            for (unit, state) in units.iter_mut() {
+                self.served[*unit as usize].store(false, Ordering::Release);
+                if matches!(state, State::Served) {
+                    *state = State::Taken;
                 }
             }
         }
-        if !is_gapless {
-            // Units whose root was not confirmed have no lease: they must not be served under that of the others.
-            for unit in named.difference(&units) {
-                self.pause(*unit);
-            }
-        }
-        set(&units);
-        self.leased_until.store((until - self.began).as_millis() as u64, Ordering::Release);
+        lease.until = began + self.options.every.mul_f64(LEASE).as_millis() as u64;
+        lease.named = announcement.units.iter().copied().collect();
+        self.leased_until.store(lease.until, Ordering::Release);
     }
 
-    /// Whether a unit was in an announcement that gave it a lease.
-    fn is_leased(&self, unit: u64) -> bool {
-        let lease = self.lease.lock();
-        lease.units.contains(&unit) && lease.until.is_some_and(|until| Instant::now() < until)
-    }
-
-    /// Serves a unit no longer, without giving it up: its root was not confirmed after a gap.
-    fn pause(&self, unit: u64) {
-        self.served[unit as usize].store(false, Ordering::Release);
-        let mut units = self.units.lock();
-        if let Some(state @ State::Served) = units.get_mut(&unit) {
-            *state = State::Taken;
-        }
+    /// The number of the gap after which a unit has its lease, if the last announcement names it as it is owned now.
+    fn leased(&self, lease: &Lease, unit: u64) -> Option<u64> {
+        let is_named = lease.named.get(&unit).is_some_and(|epoch| self.epoch_of(unit) == Some(*epoch));
+        (is_named && now_ms() < lease.until).then_some(lease.gaps)
     }
 
     // ---- what others say
@@ -468,10 +455,11 @@ impl Shared {
             for peer in &peers {
                 scope.spawn(move || {
                     let secret = [(SECRET, self.options.secret.clone())];
+                    let asked = Instant::now();
                     let answer = self.forwarder.ask(&peer.address, PATH, &secret, PROBE_WITHIN);
                     let found = answer.and_then(|text| serde_json::from_slice::<Announcement>(&text).ok());
                     match found {
-                        Some(found) if found.instance == peer.instance => self.note(found),
+                        Some(found) if found.instance == peer.instance => self.note(found, asked),
                         // Another process is at its address, or nobody.
                         _ => drop(self.read(&format!("{KEYS}{}", peer.instance))),
                     }
@@ -480,7 +468,8 @@ impl Shared {
         });
     }
 
-    fn note(&self, found: Announcement) {
+    /// `asked`: the moment in which it was asked for.
+    fn note(&self, found: Announcement, asked: Instant) {
         if found.instance == self.me.lock().instance {
             return;
         }
@@ -491,10 +480,12 @@ impl Shared {
                 if peer.announcement.seq == found.seq {
                     peer.announcement = found;
                 }
+                peer.asked = peer.asked.max(asked);
             }
             _ => {
                 let instance = found.instance.clone();
-                if peers.insert(instance, Peer { announcement: found.clone(), since: Instant::now() }).is_none() {
+                if peers.insert(instance, Peer { announcement: found.clone(), since: Instant::now(), asked }).is_none()
+                {
                     tracing::info!(node = found.name, address = found.address, "a node has come");
                 }
             }
@@ -503,6 +494,7 @@ impl Shared {
 
     /// Reads an announcement in the bucket; whether it is there.
     fn read(&self, key: &str) -> anyhow::Result<bool> {
+        let asked = Instant::now();
         match Beacon::new(self.bucket.clone(), key).look()? {
             None => {
                 let instance = key.strip_prefix(KEYS).unwrap_or_default();
@@ -512,8 +504,10 @@ impl Shared {
                 Ok(false)
             }
             Some(seen) => {
-                let found = serde_json::from_slice(&seen.text).with_context(|| format!("the object {key}"))?;
-                self.note(found);
+                match serde_json::from_slice(&seen.text) {
+                    Ok(found) => self.note(found, asked),
+                    Err(error) => tracing::error!(key, %error, "an object of the bucket is no announcement of a node"),
+                }
                 Ok(true)
             }
         }
@@ -581,44 +575,13 @@ impl Shared {
             let owners = plan::owners(self.options.units, &names);
             let instance = self.me.lock().instance.clone();
             for unit in 0..self.options.units {
-                if workers.len() >= AT_ONCE {
-                    break;
-                }
-                let is_mine = owners[unit as usize] == Some(&*instance);
-                let work: Option<fn(&Shared, u64)> = {
-                    let mut units = self.units.lock();
-                    let work: Option<fn(&Shared, u64)> = match units.get(&unit) {
-                        None if is_mine && !self.is_claimed(unit) => Some(Self::take),
-                        Some(State::Failed(when))
-                            if is_mine && when.elapsed() >= RETRY_AFTER && !self.is_claimed(unit) =>
-                        {
-                            Some(Self::take)
-                        }
-                        Some(State::Failed(_)) if !is_mine => {
-                            units.remove(&unit);
-                            None
-                        }
-                        Some(State::Taken | State::Served)
-                            if self.keeper.is_lost(unit) || self.is_claimed_above(unit) =>
-                        {
-                            Some(Self::lose)
-                        }
-                        Some(State::Taken) if !is_mine && owners[unit as usize].is_some() => Some(Self::give_up),
-                        Some(State::Taken) => Some(Self::try_serve),
-                        Some(State::Served) if !is_mine && owners[unit as usize].is_some() => {
-                            let is_settled = settled.elapsed() >= SETTLED_AFTER || self.draining.load(Ordering::SeqCst);
-                            is_settled.then_some(Self::give_up as fn(&Shared, u64))
-                        }
-                        _ => None,
-                    };
-                    if work.is_some() {
-                        units.insert(unit, State::Busy);
-                    }
-                    work
+                let owner = owners[unit as usize];
+                let (is_mine, has_owner) = (owner == Some(&*instance), owner.is_some());
+                let Some(work) = self.work(unit, (is_mine, has_owner), settled, workers.len() < AT_ONCE) else {
+                    continue;
                 };
-                let Some(work) = work else { continue };
                 let shared = Arc::clone(self);
-                match std::thread::Builder::new().name("unit".into()).spawn(move || work(&shared, unit)) {
+                match std::thread::Builder::new().name("unit".into()).spawn(move || shared.do_work(unit, work)) {
                     Ok(worker) => workers.push(worker),
                     Err(error) => {
                         tracing::error!(%error, "no thread for a unit");
@@ -629,6 +592,51 @@ impl Shared {
         }
         for worker in workers {
             let _ = worker.join();
+        }
+    }
+
+    /// What is to be done with a unit now; it is busy then. `has_room`: for work that can wait.
+    fn work(&self, unit: u64, (is_mine, has_owner): (bool, bool), settled: Instant, has_room: bool) -> Option<Work> {
+        let mut units = self.units.lock();
+        let is_free = || is_mine && has_room && !self.is_claimed(unit);
+        let work = match units.get(&unit) {
+            None => is_free().then_some(Work::Take),
+            Some(State::Failed(when)) if is_mine => (when.elapsed() >= RETRY_AFTER && is_free()).then_some(Work::Take),
+            Some(State::Failed(_)) => {
+                units.remove(&unit);
+                None
+            }
+            Some(State::Taken | State::Served) if self.keeper.is_lost(unit) || self.is_claimed_above(unit) => {
+                Some(Work::Lose)
+            }
+            Some(State::Taken) if !is_mine && has_owner => Some(Work::GiveUp),
+            // What is known without asking comes first: each attempt costs requests.
+            Some(State::Taken) => {
+                // Locked after the units here, and before them where both are held: so only tried.
+                let is_leased = self.lease.try_lock().is_some_and(|lease| self.leased(&lease, unit).is_some());
+                (is_leased && has_room && !self.is_claimed(unit)).then_some(Work::Serve)
+            }
+            Some(State::Served) if !is_mine && has_owner => {
+                let is_settled = settled.elapsed() >= SETTLED_AFTER || self.draining.load(Ordering::SeqCst);
+                is_settled.then_some(Work::GiveUp)
+            }
+            _ => None,
+        };
+        if work.is_some() {
+            units.insert(unit, State::Busy);
+        }
+        work
+    }
+
+    fn do_work(&self, unit: u64, work: Work) {
+        match work {
+            Work::Take => self.take(unit),
+            Work::Serve => self.try_serve(unit),
+            Work::Lose => {
+                tracing::warn!(unit, "a unit is lost to another node, or its journal has stopped");
+                self.give_up(unit);
+            }
+            Work::GiveUp => self.give_up(unit),
         }
     }
 
@@ -663,23 +671,28 @@ impl Shared {
         }
     }
 
-    /// Serves a unit once its lease is there and all others have ended.
+    /// Serves a unit if its root says, after an announcement that names it, that it is this node's, and if every lease
+    /// before has ended.
     fn try_serve(&self, unit: u64) {
-        let is_free = self.is_leased(unit) && self.list().is_ok() && !self.is_claimed(unit) && self.is_leased(unit);
+        let gaps = self.leased(&self.lease.lock(), unit);
+        let is_own = match self.keeper.still_owns(unit) {
+            Ok(false) => return self.do_work(unit, Work::Lose),
+            Ok(true) => true,
+            Err(error) => {
+                tracing::warn!(unit, error = format!("{error:#}"), "the root of a unit could not be read");
+                false
+            }
+        };
+        let is_free = is_own && self.list().is_ok() && !self.is_claimed(unit);
+        let lease = self.lease.lock();
         let mut units = self.units.lock();
-        if is_free {
+        if is_free && gaps.is_some() && self.leased(&lease, unit) == gaps {
             self.keeper.serve(unit);
             self.served[unit as usize].store(true, Ordering::Release);
             units.insert(unit, State::Served);
         } else {
             units.insert(unit, State::Taken);
         }
-    }
-
-    /// Another node has the unit, or its journal has stopped.
-    fn lose(&self, unit: u64) {
-        tracing::warn!(unit, "a unit is lost to another node, or its journal has stopped");
-        self.give_up(unit);
     }
 
     fn give_up(&self, unit: u64) {

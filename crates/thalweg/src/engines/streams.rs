@@ -65,6 +65,11 @@ impl ServedStreams {
         assert!(first, "one engine keeps logs beside the streams");
     }
 
+    /// How many units nodes have.
+    pub(crate) fn units(&self) -> u64 {
+        self.share.as_ref().map_or(0, |share| share.prefix.units)
+    }
+
     /// Has a node say where requests go. Once.
     pub(crate) fn route_by(&self, node: Arc<Served>) {
         let _ = self.node.set(node);

@@ -90,14 +90,10 @@ impl Keeper for UnitKeeper {
 
     fn serve(&self, unit: u64) {
         let Some(kept) = self.unit(unit) else { return };
-        self.streams.join_unit(unit, Arc::clone(&kept.logs));
-        let streams = Arc::downgrade(&self.streams);
-        kept.journal.subscribe(Arc::new(move || {
-            if let Some(streams) = streams.upgrade() {
-                streams.on_unit(unit);
-            }
-        }));
-        self.streams.on_unit(unit);
+        if let Some(wake) = self.streams.join_unit(unit, Arc::clone(&kept.logs)) {
+            wake();
+            kept.journal.subscribe(Arc::new(wake));
+        }
     }
 
     fn is_lost(&self, unit: u64) -> bool {

@@ -3,7 +3,7 @@
 use super::{Served, refused};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use thalweg_host::nodes::{self, Forwarded, Forwarding, OwnedRequest, Place};
+use thalweg_host::nodes::{self, Forwarded, Forwarding, Node, OwnedRequest, Place};
 use thalweg_http::{Body, Context, Method, Pending, Poll, Reply, Request, Response};
 use thalweg_streams::listed_prefix;
 
@@ -14,7 +14,7 @@ impl Served {
 
     pub(super) fn list(self: &Arc<Self>, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
         let Some(node) = self.node.get() else { return Reply::Now(incomplete()) };
-        if (0..node.units()).any(|unit| node.place(unit) == Place::Nowhere) {
+        if (0..node.units()).any(|unit| node.place(unit) == Place::Nowhere) || !is_current(node) {
             return Reply::Now(incomplete());
         }
         let own = match self.streams.streams.handle(request, cx) {
@@ -26,14 +26,23 @@ impl Served {
         let secret = [(nodes::SECRET, node.secret().to_owned())];
         let others = node.peers();
         let others = others.iter().filter(|peer| !peer.units.is_empty());
-        let others = others.map(|peer| node.forwarder().send(&peer.address, &owned, &secret)).collect();
+        let others =
+            others.map(|peer| node.forwarder().send_for(&peer.address, &owned, &secret, PAGE_BYTES_MAX)).collect();
         let limit = request.query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("limit="));
         let limit = limit.and_then(|limit| limit.parse().ok()).unwrap_or(1_000);
         Reply::Later(Box::new(Merging { own: Some(own), others, pages: Vec::new(), limit }))
     }
 }
 
-fn incomplete() -> Response {
+/// The longest page of another node that is taken.
+const PAGE_BYTES_MAX: u64 = 32 << 20;
+
+/// Whether the node has a lease for all that it would list.
+pub(super) fn is_current(node: &Node) -> bool {
+    node.announcement().units.iter().all(|(unit, _)| node.serves(*unit))
+}
+
+pub(super) fn incomplete() -> Response {
     refused(
         503,
         "no_owner",
@@ -90,10 +99,10 @@ impl Merging {
     }
 
     fn merged(&mut self) -> Response {
-        let mut more = false;
         let mut streams: Vec<Value> = Vec::new();
+        // A page that is cut says nothing of names behind its last one, which it may have left out.
+        let cut = self.pages.iter().filter_map(|page| page["next"].as_str()).min().map(str::to_owned);
         for page in &mut self.pages {
-            more |= !page["next"].is_null();
             if let Value::Array(found) = page["streams"].take() {
                 streams.extend(found);
             }
@@ -101,9 +110,12 @@ impl Merging {
         let name = |stream: &Value| stream["name"].as_str().unwrap_or_default().to_owned();
         streams.sort_by_cached_key(name);
         streams.dedup_by(|a, b| a["name"] == b["name"]);
-        more |= streams.len() > self.limit;
+        if let Some(cut) = &cut {
+            streams.retain(|stream| name(stream) <= *cut);
+        }
+        let is_long = streams.len() > self.limit;
         streams.truncate(self.limit);
-        let next = streams.last().filter(|_| more).map(name);
+        let next = if is_long { streams.last().map(name) } else { cut };
         let body = json!({ "streams": streams, "next": next }).to_string();
         Response::new(200)
             .header("access-control-allow-origin", "*")

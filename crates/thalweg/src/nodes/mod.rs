@@ -23,6 +23,8 @@ use thalweg_rounds::Rounds;
 
 /// The path of operators' requests.
 const ADMIN: &str = "/v1/admin/nodes";
+/// How long an SSE answer is silent at most, about.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long a stop waits for other nodes to take over what it gives up.
 const HAND_OVER_WITHIN: Duration = Duration::from_secs(8);
 
@@ -79,7 +81,12 @@ impl Served {
             secret: share.prefix.secret().to_owned(),
         };
         let keeper: Arc<dyn nodes::Keeper> = Arc::clone(&self.keeper) as _;
-        let node = Node::start(share.bucket.clone(), keeper, Arc::new(Forwarder::new()?), options)?;
+        let node = Node::start(
+            share.bucket.clone(),
+            keeper,
+            Arc::new(Forwarder::new(2 * self.config.long_poll_timeout.0.max(KEEP_ALIVE))?),
+            options,
+        )?;
         let _ = self.node.set(node);
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! where a home has moved, waits while a unit has no owner, and asks again what was not sent. A node that is asked by
 //! another one answers or refuses, and sends nothing on: so no request goes in circles.
 
+use super::list::{incomplete, is_current};
 use super::{Served, refused};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +16,8 @@ use thalweg_streams::{GRANT, SOURCE_UNIT};
 const OWNER_WITHIN: Duration = Duration::from_secs(10);
 /// How often it looks for one.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
-/// How often a home may move while one request follows it.
-const MOVES_MAX: u32 = 8;
+/// The longest pause between two attempts.
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_millis(160);
 
 /// Where a request is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +39,11 @@ impl Served {
         }
         if self.is_list(request) {
             return self.list(request, cx);
+        }
+        let source = request.headers.get("stream-forked-from").unwrap_or_default();
+        if !request.path.bytes().chain(source.iter().copied()).all(is_of_path) {
+            let why = "on nodes a name has letters, digits and -._~!$&'()*+,;=:@ only, and all else percent-encoded";
+            return Reply::Now(refused(400, "bad_name", why));
         }
         // What is no name of a stream is refused in the same words as elsewhere.
         let Some(unit) = streams.first_unit(request.path) else { return streams.handle(request, cx) };
@@ -66,7 +72,7 @@ impl Served {
             return Reply::Now(refused(403, "not_a_node", why));
         }
         if self.is_list(request) {
-            return self.streams.streams.handle(request, cx);
+            return if is_current(node) { self.streams.streams.handle(request, cx) } else { Reply::Now(incomplete()) };
         }
         let unit = request.headers.get(nodes::UNIT).and_then(|unit| std::str::from_utf8(unit).ok()?.parse().ok());
         let served = unit.filter(|unit| node.serves(*unit));
@@ -74,6 +80,11 @@ impl Served {
             .and_then(|unit| self.streams.streams.handle_in(unit, request, cx))
             .unwrap_or_else(|| Reply::Now(not_here()))
     }
+}
+
+/// Whether a byte of a path goes from node to node as it is (RFC 3986, section 3.3).
+fn is_of_path(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/%".contains(&byte)
 }
 
 /// This node does not serve the unit, or not any more: the node that has sent the request looks for its owner again.
@@ -133,7 +144,10 @@ pub(super) struct Routed {
     /// The search for it.
     source: Option<Box<Routed>>,
     state: State,
-    moves: u32,
+    moves: u64,
+    pause: Duration,
+    /// When the present attempt began.
+    began: Instant,
     until: Instant,
 }
 
@@ -165,6 +179,8 @@ impl Routed {
             source,
             state: State::Begin,
             moves: 0,
+            pause: LOOK_EVERY,
+            began: Instant::now(),
             until: Instant::now() + OWNER_WITHIN,
         }
     }
@@ -205,18 +221,27 @@ impl Routed {
             let response = match self.attempt(cx) {
                 Outcome::Wait => return None,
                 Outcome::Again => {
+                    let now = Instant::now();
+                    // An owner had it for some time: the wait for the next one begins now.
+                    if !matches!(self.state, State::Begin) && now - self.began >= OWNER_WITHIN / 10 {
+                        (self.until, self.pause) = (now + OWNER_WITHIN, LOOK_EVERY);
+                    }
                     self.state = State::Begin;
-                    if Instant::now() >= self.until || cx.stopping() {
+                    if now >= self.until || cx.stopping() {
                         return Some(no_owner());
                     }
-                    cx.wake_within(LOOK_EVERY);
+                    cx.wake_within(self.pause);
+                    self.pause = (self.pause * 2).min(LOOK_AT_LEAST_EVERY);
                     return None;
                 }
                 Outcome::Response(response) => response,
             };
             self.state = State::Begin;
             match moved_to(&response) {
-                Some(target) if self.moves < MOVES_MAX => (self.target, self.moves) = (target, self.moves + 1),
+                // A home may have been in every unit.
+                Some(target) if self.moves <= self.served.streams.units() => {
+                    (self.target, self.moves) = (target, self.moves + 1);
+                }
                 Some(_) => return Some(no_owner()),
                 None => return Some(response),
             }
@@ -226,6 +251,9 @@ impl Routed {
     fn attempt(&mut self, cx: &mut Context<'_>) -> Outcome {
         let served = Arc::clone(&self.served);
         let Some(node) = served.node.get() else { return Outcome::Again };
+        if matches!(self.state, State::Begin) {
+            self.began = Instant::now();
+        }
         loop {
             match &mut self.state {
                 State::Begin => match node.place(self.target.unit) {

@@ -75,25 +75,20 @@ impl Streams {
         engine.observed.wake();
     }
 
-    /// Serves the streams in `logs` as a unit of nodes, from now on. The owner has every advance of their journal
-    /// passed to [`Streams::on_unit`].
-    pub fn join_unit(&self, unit: u64, logs: Arc<Logs<StreamState>>) {
-        if let Some(engine) = self.units.join_unit(unit, logs) {
-            engine.observed.wake();
-        }
+    /// Serves the streams in `logs` as a unit of nodes, from now on. The owner calls the function that this returns at
+    /// every advance of their journal. `None`: they are served already.
+    pub fn join_unit(&self, unit: u64, logs: Arc<Logs<StreamState>>) -> Option<impl Fn() + Send + Sync + use<>> {
+        let engine = self.units.join_unit(unit, logs)?;
+        engine.observed.wake();
+        // Also when the unit is served no longer: what waits for its journal gets its answer.
+        let engine = Arc::downgrade(&engine);
+        Some(move || engine.upgrade().into_iter().for_each(|engine| engine.wake()))
     }
 
     /// Serves a unit of nodes no longer: requests that wait for its journal still get their answers.
     pub fn leave_unit(&self, unit: u64) {
         if let Some(engine) = self.units.leave_unit(unit) {
             engine.end();
-        }
-    }
-
-    /// The journal of a unit of nodes has moved, or stopped.
-    pub fn on_unit(&self, unit: u64) {
-        if let Some(engine) = self.units.unit(unit) {
-            engine.wake();
         }
     }
 

@@ -68,8 +68,12 @@ impl Units {
 
     /// Serves a unit of nodes from now on.
     pub(crate) fn join_unit(&self, unit: u64, logs: Arc<Logs<StreamState>>) -> Option<Arc<Engine>> {
+        let mut served = self.nodes.get(unit as usize)?.write();
+        if served.as_ref().is_some_and(|engine| Arc::ptr_eq(&engine.logs, &logs)) {
+            return None;
+        }
         let engine = self.local.beside(logs, Kind::Node(unit));
-        *self.nodes.get(unit as usize)?.write() = Some(Arc::clone(&engine));
+        *served = Some(Arc::clone(&engine));
         Some(engine)
     }
 

@@ -5,6 +5,7 @@ mod conditions;
 mod durability;
 mod expiry;
 mod forks;
+mod homes;
 mod listing;
 mod live;
 mod memory;

@@ -301,6 +301,17 @@ impl Rig {
         journal
     }
 
+    /// Joins a unit of nodes, whose journal this returns.
+    pub(crate) fn join_unit(&self, unit: u64) -> Arc<Recorded> {
+        let journal = Recorded::new();
+        let options = LogsOptions { chunk_bytes: 4_096, ids_from: (unit + 1) << 40, ..LogsOptions::default() };
+        let (storage, manifest) = (Arc::new(MemoryStorage::new()), Arc::new(MemoryManifest::new()));
+        let opening = Logs::begin(options, storage, manifest, Loss::Nothing).unwrap();
+        let logs = Arc::new(opening.finish(Arc::clone(&journal) as _).unwrap());
+        journal.subscribe(Arc::new(self.streams.join_unit(unit, logs).unwrap()));
+        journal
+    }
+
     /// The reply as the event loop gets it.
     pub(crate) fn reply(&self, method: Method<'_>, name: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
         let path = format!("/v1/stream/{name}");
