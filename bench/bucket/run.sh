@@ -29,6 +29,7 @@ for latency in $LATENCIES; do
     at=${LOCATION/127.0.0.1:$STORE_PORT/127.0.0.1:$port}; at=${at/\/test?/\/b$latency-$interval?}
     serve thalweg:replicated "$WORK/data" --store "$at" --commit-interval "$interval" --max-connections 20000 || exit 1
     until [ "$(figure replicated_units)" = 1 ]; do sleep 0.1; done
+    load --connections 64 create --streams 1000 || exit 1
     for conns in $CONNS; do
       before=$(puts) seconds=$(put_seconds)
       load --connections "$conns" append --streams 1000 --seconds "$SECS" --warm "$WARM" || continue
