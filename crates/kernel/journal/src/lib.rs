@@ -21,7 +21,7 @@ pub use options::Options;
 pub use sequencer::Sequencer;
 pub use sequencer::pinned::PinnedBuffer;
 pub use sequencer::pool::WriterPool;
-pub use sequencer::take_over::TakeOverError;
+pub use sequencer::take_over::{TakeOverError, read_through};
 pub use sink::file::{
     Discarded, FileJournal, FileSink, Held, HeldSegments, Inspected, Inspection, JournalDamage, OpenError, Opened,
     Report, SegmentFile, Tail, TailFiles, fuzz_segment, verify,

@@ -100,8 +100,22 @@ pub fn find_damage(
     manifest: &dyn Manifest,
     progress: &mut dyn FnMut(&Checked),
 ) -> Result<(Checked, Vec<Damage>), CheckError> {
+    let body = manifest.read()?.unwrap_or_default().body;
+    find_damage_beyond(&mut HashSet::new(), storage, &body, progress)
+}
+
+/// Like [`find_damage`], for the root in `body`. Passes over the contents of objects in `whole`, which were read before,
+/// and adds those that are: objects never change, and another root of the same unit may name them too.
+pub fn find_damage_beyond(
+    whole: &mut HashSet<ObjectId>,
+    storage: &Arc<dyn Storage>,
+    body: &[u8],
+    progress: &mut dyn FnMut(&Checked),
+) -> Result<(Checked, Vec<Damage>), CheckError> {
     let mut checked = Checked::default();
-    let Some((unit, mut root)) = Root::read(manifest)? else { return Ok((checked, Vec::new())) };
+    let Some((unit, mut root)) = Root::of_body(body).map_err(CheckError::Root)? else {
+        return Ok((checked, Vec::new()));
+    };
     checked.journal = Some(unit.bounds());
     checked.runs = root.runs.len() as u64;
     let lists = root.read_lists_behind_damage(storage)?.into_iter();
@@ -109,20 +123,32 @@ pub fn find_damage(
     let mut damages: Vec<Damage> = lists.map(in_list).collect();
     checked.add_lists(&root);
     for object in root.runs.iter().flat_map(|run| &run.objects) {
-        for error in damage_of_run_object(storage, &object.meta)? {
-            damages.extend(damage_of(place_of_run_error(&error), &error, object.meta.id, |object, at| Place::Object {
-                object,
-                at,
-            }));
+        if !whole.contains(&object.meta.id) {
+            let errors = damage_of_run_object(storage, &object.meta)?;
+            if errors.is_empty() {
+                whole.insert(object.meta.id);
+            }
+            for error in errors {
+                damages.extend(damage_of(place_of_run_error(&error), &error, object.meta.id, |object, at| {
+                    Place::Object { object, at }
+                }));
+            }
         }
         checked.objects += 1;
         checked.bytes += object.meta.bytes();
         progress(&checked);
     }
     for object in &root.directory {
-        if let Err(error) = directory::verify(storage, object.id) {
-            let place = place_of_directory_error(&error);
-            damages.extend(damage_of(place, &error, object.id, |object, at| Place::Directory { object, at }));
+        if !whole.contains(&object.id) {
+            match directory::verify(storage, object.id) {
+                Ok(_) => {
+                    whole.insert(object.id);
+                }
+                Err(error) => {
+                    let place = place_of_directory_error(&error);
+                    damages.extend(damage_of(place, &error, object.id, |object, at| Place::Directory { object, at }));
+                }
+            }
         }
         checked.objects += 1;
         checked.bytes += object.bytes;

@@ -335,6 +335,20 @@ pub struct SweepCursor {
     slot: usize,
 }
 
+impl SweepCursor {
+    /// The place as a number, for a sweep that goes on elsewhere.
+    #[must_use]
+    pub fn to_number(self) -> u64 {
+        (self.shard as u64) << 32 | self.slot as u64
+    }
+
+    /// The place that a number names. One that no sweep has returned names some place, or the end.
+    #[must_use]
+    pub fn of_number(number: u64) -> Self {
+        Self { shard: (number >> 32) as usize, slot: (number & u64::from(u32::MAX)) as usize }
+    }
+}
+
 /// A log as a sweep sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a, A> {

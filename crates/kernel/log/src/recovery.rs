@@ -220,6 +220,12 @@ impl<A: Attachment> Logs<A> {
     pub fn close(&self) -> Result<(), UpkeepError> {
         Ok(self.sealed.unit().close()?)
     }
+
+    /// Whether a later owner has the unit: see [`Unit::is_deposed`].
+    #[must_use]
+    pub fn is_deposed(&self) -> bool {
+        self.sealed.unit().is_deposed()
+    }
 }
 
 struct Tables<A> {

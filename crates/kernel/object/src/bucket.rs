@@ -57,7 +57,13 @@ impl Default for BucketOptions {
 
 /// A bucket, and a prefix in it. Clones share the client, its threads and its counts.
 #[derive(Clone)]
-pub struct Bucket(Arc<Shared>);
+pub struct Bucket {
+    shared: Arc<Shared>,
+    /// How long a request is repeated.
+    deadline: Duration,
+    /// How long an attempt may take, if that is less than what the client waits.
+    timeout: Option<Duration>,
+}
 
 struct Shared {
     name: String,
@@ -78,6 +84,9 @@ enum Runs {
     /// Whenever a simulation takes a turn.
     #[cfg(feature = "testing")]
     Turns(Runtime, SimulatedBucket),
+    /// Whenever a thread of a simulated process waits for them, or lets its time pass.
+    #[cfg(feature = "testing")]
+    Process(crate::simulated::Process),
 }
 
 impl Drop for Runs {
@@ -86,14 +95,14 @@ impl Drop for Runs {
         match self {
             Self::Threads(runtime) => runtime.take().into_iter().for_each(Runtime::shutdown_background),
             #[cfg(feature = "testing")]
-            Self::Turns(..) => {}
+            Self::Turns(..) | Self::Process(_) => {}
         }
     }
 }
 
 impl fmt::Debug for Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.name)
+        f.write_str(&self.shared.name)
     }
 }
 
@@ -133,13 +142,13 @@ pub(crate) enum Part {
 
 /// An object of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub struct Listed {
     /// The key behind the prefix that was listed.
-    pub(crate) key: String,
+    pub key: String,
     /// When it was written, by the bucket's clock, in milliseconds since 1970.
-    pub(crate) modified_ms: i64,
+    pub modified_ms: i64,
     /// Its length.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// What a part of a prefix takes.
@@ -176,6 +185,36 @@ impl Bucket {
         Self::new("simulated".into(), Path::default(), Arc::new(bucket.clone()), options, runs, seed)
     }
 
+    /// The bucket as one of several simulated processes has it. A thread of the process that waits for it calls
+    /// `give_way`, which lets others run and returns how much of the process's time is to pass.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn of_process(
+        bucket: &SimulatedBucket,
+        options: BucketOptions,
+        seed: u64,
+        give_way: impl Fn() -> Duration + Send + Sync + 'static,
+    ) -> Self {
+        let runs = Runs::Process(crate::simulated::Process::new(give_way));
+        Self::new("simulated".into(), Path::default(), Arc::new(bucket.clone()), options, runs, seed)
+    }
+
+    /// Lets so much time of the simulated process pass, and everything go on that can.
+    #[cfg(feature = "testing")]
+    pub fn pass(&self, time: Duration) {
+        if let Runs::Process(process) = &self.shared.runs {
+            process.pass(time);
+        }
+    }
+
+    /// Ends the simulated process: nothing that it has asked for goes on. What is on its way still arrives.
+    #[cfg(feature = "testing")]
+    pub fn end_process(&self) {
+        if let Runs::Process(process) = &self.shared.runs {
+            process.end();
+        }
+    }
+
     fn new(
         name: String,
         prefix: Path,
@@ -185,33 +224,33 @@ impl Bucket {
         seed: u64,
     ) -> Self {
         let jitter = Mutex::new(oorandom::Rand64::new(u128::from(seed)));
-        Self(Arc::new(Shared {
-            name,
-            prefix,
-            store,
-            options,
-            counts: Counts::default(),
-            jitter,
-            end: OnceLock::new(),
-            runs,
-        }))
+        let counts = Counts::default();
+        let shared = Shared { name, prefix, store, options, counts, jitter, end: OnceLock::new(), runs };
+        Self { shared: Arc::new(shared), deadline: options.deadline, timeout: None }
+    }
+
+    /// The bucket for small objects that are of use for a short time only: an attempt fails when `timeout` has passed,
+    /// and a request when `deadline` has.
+    #[must_use]
+    pub fn hurried(&self, timeout: Duration, deadline: Duration) -> Self {
+        Self { deadline, timeout: Some(timeout), ..self.clone() }
     }
 
     /// Whether the bucket exists and can be listed: a location or credentials that are wrong show here.
     pub fn check(&self) -> Result<(), BucketError> {
         let bucket = self.clone();
-        let mut question = self.0.store.list(Some(&self.0.prefix));
+        let mut question = self.shared.store.list(Some(&self.shared.prefix));
         self.run(async move {
             let mut pace = bucket.pace("listing", "");
             loop {
                 match bucket.send(Kind::List, async { question.next().await.transpose() }).await {
                     Ok(_) => return Ok(()),
                     Err(error) if matches!(error, Error::NotFound { .. }) || status(&error) == Some(404) => {
-                        return Err(BucketError::NoBucket { bucket: bucket.0.name.clone() });
+                        return Err(BucketError::NoBucket { bucket: bucket.shared.name.clone() });
                     }
                     Err(error) => pace.again(error).await?,
                 }
-                question = bucket.0.store.list(Some(&bucket.0.prefix));
+                question = bucket.shared.store.list(Some(&bucket.shared.prefix));
             }
         })
         .wait()
@@ -246,6 +285,18 @@ impl Bucket {
         self.run(async move { bucket.delete(vec![key]).await }).wait()
     }
 
+    /// Every object below the location, in order of keys.
+    pub fn everything(&self) -> Result<Vec<Listed>, BucketError> {
+        let bucket = self.clone();
+        self.run(async move { bucket.list("").await }).wait()
+    }
+
+    /// The bytes of a key, if it has an object.
+    pub fn read(&self, key: &str) -> Result<Option<Bytes>, BucketError> {
+        let (bucket, key) = (self.clone(), key.to_owned());
+        Ok(self.run(async move { bucket.get(&key).await }).wait()?.map(|found| found.bytes))
+    }
+
     /// What everything below the location takes, by the first part of the keys. Lists all of it.
     pub fn usage(&self) -> Result<Vec<(String, Usage)>, BucketError> {
         let bucket = self.clone();
@@ -263,29 +314,31 @@ impl Bucket {
     /// What was sent, of one kind.
     #[must_use]
     pub fn stats(&self, kind: Kind) -> RequestStats {
-        self.0.counts.stats(kind)
+        self.shared.counts.stats(kind)
     }
 
     /// Repeats no request any more when this has passed, whatever its deadline is: the process is about to stop.
     pub fn end_within(&self, time: Duration) {
-        self.0.end.get_or_init(|| Instant::now() + time);
+        self.shared.end.get_or_init(|| Instant::now() + time);
     }
 
     /// Objects above this many bytes are written in parts of it.
     pub(crate) fn part_bytes(&self) -> usize {
-        self.0.options.part_bytes
+        self.shared.options.part_bytes
     }
 
     /// How long a request is repeated.
     pub(crate) fn deadline(&self) -> Duration {
-        self.0.options.deadline
+        self.deadline
     }
 
     /// Does the work of `future` on the bucket's threads.
     pub(crate) fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Ticket<T> {
-        match &self.0.runs {
+        match &self.shared.runs {
             #[cfg(feature = "testing")]
             Runs::Turns(runtime, bucket) => Ticket::ready(runtime.block_on(bucket.while_delivering(future))),
+            #[cfg(feature = "testing")]
+            Runs::Process(process) => Ticket::ready(process.wait_for(future)),
             Runs::Threads(_) => {
                 let (ticket, answer) = Ticket::pending();
                 self.start(async move { answer.complete(future.await) });
@@ -296,9 +349,11 @@ impl Bucket {
 
     /// Does the work of `future`, and lets nobody wait for it.
     pub(crate) fn start(&self, future: impl Future<Output = ()> + Send + 'static) {
-        match &self.0.runs {
+        match &self.shared.runs {
             #[cfg(feature = "testing")]
             Runs::Turns(runtime, _) => drop(runtime.spawn(future)),
+            #[cfg(feature = "testing")]
+            Runs::Process(process) => process.start(future),
             Runs::Threads(Some(runtime)) => drop(runtime.spawn(future)),
             Runs::Threads(None) => {}
         }
@@ -307,27 +362,31 @@ impl Bucket {
     /// Delivers one request, or its answer; whether there was one.
     #[cfg(feature = "testing")]
     pub fn turn(&self) -> bool {
-        match &self.0.runs {
+        match &self.shared.runs {
             Runs::Turns(runtime, bucket) => runtime.block_on(bucket.turn()),
-            Runs::Threads(_) => false,
+            Runs::Threads(_) | Runs::Process(_) => false,
         }
     }
 
     /// Lets everything that was answered go on. `is_idle`: nobody waits for the bucket, and time passes.
     #[cfg(feature = "testing")]
     pub fn go_on(&self, is_idle: bool) {
-        if let Runs::Turns(runtime, bucket) = &self.0.runs {
+        if let Runs::Turns(runtime, bucket) = &self.shared.runs {
             runtime.block_on(bucket.go_on(is_idle));
         }
     }
 
     fn path(&self, key: &str) -> Path {
-        if self.0.prefix.as_ref().is_empty() { Path::from(key) } else { Path::from(format!("{}/{key}", self.0.prefix)) }
+        if self.shared.prefix.as_ref().is_empty() {
+            Path::from(key)
+        } else {
+            Path::from(format!("{}/{key}", self.shared.prefix))
+        }
     }
 
     fn pace(&self, operation: &'static str, key: &str) -> Pace<'_> {
-        let deadline = self.0.options.deadline;
-        Pace { bucket: &self.0, operation, key: key.to_owned(), deadline, began: Instant::now(), pause: PAUSE }
+        let deadline = self.deadline;
+        Pace { bucket: &self.shared, operation, key: key.to_owned(), deadline, began: Instant::now(), pause: PAUSE }
     }
 
     /// One attempt.
@@ -337,20 +396,26 @@ impl Bucket {
         request: impl Future<Output = object_store::Result<T>>,
     ) -> object_store::Result<T> {
         let began = Instant::now();
-        let answer = request.await;
+        let answer = match self.timeout {
+            None => request.await,
+            Some(timeout) => tokio::time::timeout(timeout, request).await.unwrap_or_else(|_| {
+                let cause = format!("there was no answer within {} ms", timeout.as_millis());
+                Err(Error::Generic { store: "bucket", source: cause.into() })
+            }),
+        };
         let failed = matches!(&answer, Err(error) if !is_answer(error));
-        self.0.counts.sent(kind, began.elapsed(), failed);
+        self.shared.counts.sent(kind, began.elapsed(), failed);
         answer
     }
 
     async fn get_with(&self, key: &str, options: GetOptions) -> object_store::Result<(Bytes, GetHead)> {
         let request = async {
-            let found = self.0.store.get_opts(&self.path(key), options).await?;
+            let found = self.shared.store.get_opts(&self.path(key), options).await?;
             let head = GetHead::of(&found);
             Ok((found.bytes().await?, head))
         };
         let (bytes, head) = self.send(Kind::Get, request).await?;
-        self.0.counts.carried(Kind::Get, bytes.len() as u64);
+        self.shared.counts.carried(Kind::Get, bytes.len() as u64);
         Ok((bytes, head))
     }
 
@@ -398,7 +463,7 @@ impl Bucket {
         loop {
             let path = self.path(key);
             let options = GetOptions { head: true, ..GetOptions::default() };
-            match self.send(Kind::Head, self.0.store.get_opts(&path, options)).await {
+            match self.send(Kind::Head, self.shared.store.get_opts(&path, options)).await {
                 Ok(found) => return Ok(Some(found.meta.size)),
                 Err(Error::NotFound { .. }) => return Ok(None),
                 Err(error) => pace.again(error).await?,
@@ -409,16 +474,16 @@ impl Bucket {
     async fn put(&self, key: &str, bytes: &Bytes, mode: PutMode) -> object_store::Result<UpdateVersion> {
         let path = self.path(key);
         let options = PutOptions { mode, ..PutOptions::default() };
-        self.0.counts.carried(Kind::Put, bytes.len() as u64);
+        self.shared.counts.carried(Kind::Put, bytes.len() as u64);
         let written =
-            self.send(Kind::Put, self.0.store.put_opts(&path, PutPayload::from(bytes.clone()), options)).await?;
+            self.send(Kind::Put, self.shared.store.put_opts(&path, PutPayload::from(bytes.clone()), options)).await?;
         Ok(written.into())
     }
 
     /// Writes an object whose key must be free. The bytes must be this writer's alone: an object with the same ones is
     /// taken for an earlier attempt.
     pub(crate) async fn put_new(&self, key: &str, bytes: Bytes) -> Result<PutNew, BucketError> {
-        self.put_new_within(key, bytes, self.0.options.deadline).await
+        self.put_new_within(key, bytes, self.deadline).await
     }
 
     /// The same, with a deadline of its own.
@@ -481,7 +546,7 @@ impl Bucket {
         let mut pace = self.pace("writing", key);
         loop {
             let path = self.path(key);
-            let begun = self.0.store.put_multipart_opts(&path, PutMultipartOptions::default());
+            let begun = self.shared.store.put_multipart_opts(&path, PutMultipartOptions::default());
             match self.send(Kind::Put, begun).await {
                 Ok(upload) => return Ok(upload),
                 Err(error) => pace.again(error).await?,
@@ -496,7 +561,7 @@ impl Bucket {
         bytes: usize,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, BucketError> {
-        self.0.counts.carried(Kind::Put, bytes as u64);
+        self.shared.counts.carried(Kind::Put, bytes as u64);
         let pace = self.pace("writing", key);
         self.send(Kind::Put, request).await.map_err(|error| pace.failed(&error))
     }
@@ -507,7 +572,7 @@ impl Bucket {
         let mut pace = self.pace("removing", first);
         loop {
             let paths: Vec<_> = keys.iter().map(|key| Ok(self.path(key))).collect();
-            let removed = self.0.store.delete_stream(futures_util::stream::iter(paths).boxed());
+            let removed = self.shared.store.delete_stream(futures_util::stream::iter(paths).boxed());
             let done = removed.try_for_each(|_| std::future::ready(Ok(())));
             match self.send(Kind::Delete, done).await {
                 Ok(()) => return Ok(()),
@@ -528,10 +593,10 @@ impl Bucket {
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Listed>, BucketError> {
         let mut pace = self.pace("listing", prefix);
         let prefix = prefix.trim_end_matches('/');
-        let path = if prefix.is_empty() { self.0.prefix.clone() } else { self.path(prefix) };
+        let path = if prefix.is_empty() { self.shared.prefix.clone() } else { self.path(prefix) };
         let len = if path.as_ref().is_empty() { 0 } else { path.as_ref().len() + 1 };
         loop {
-            let all = self.0.store.list(Some(&path)).try_collect::<Vec<_>>();
+            let all = self.shared.store.list(Some(&path)).try_collect::<Vec<_>>();
             match self.send(Kind::List, all).await {
                 Ok(found) => {
                     let listed = found.into_iter().filter_map(|meta| {

@@ -11,6 +11,7 @@ use object_store::{
 };
 use std::fmt;
 use std::fs::{File, TryLockError};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ impl FolderStore {
     /// The bucket in `root`, which is made if it is missing.
     pub(crate) fn open(root: PathBuf) -> Result<Self> {
         let failed = |source: std::io::Error| Error::Generic { store: "folder", source: source.into() };
-        std::fs::create_dir_all(&root).map_err(failed)?;
+        // Its owner's alone: what is in it is as secret as a data folder.
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(failed)?;
         let files = LocalFileSystem::new_with_prefix(&root)?.with_automatic_cleanup(false);
         Ok(Self { files, root })
     }

@@ -10,6 +10,7 @@
 //! The client of the object store is asynchronous. Its runtime stays inside this crate: callers block, or hold a
 //! [`thalweg_base::Ticket`].
 
+mod beacon;
 mod bucket;
 mod counts;
 mod error;
@@ -24,7 +25,8 @@ mod simulated;
 mod sink;
 mod storage;
 
-pub use bucket::{Bucket, BucketOptions, Usage};
+pub use beacon::{Beacon, Seen, Shown};
+pub use bucket::{Bucket, BucketOptions, Listed, Usage};
 pub use counts::{Kind, RequestStats};
 pub use error::{BucketError, LocationError};
 #[cfg(feature = "faults")]
@@ -33,10 +35,10 @@ pub use location::Location;
 pub use manifest::ObjectManifest;
 #[doc(hidden)]
 pub use mirror::fuzz_mirror;
-pub use mirror::{Beacon, Mirror, MirrorError, Mirrored, MirroredTail, Seen};
+pub use mirror::{Mirror, MirrorError, Mirrored, MirroredTail};
 #[cfg(feature = "testing")]
-pub use simulated::SimulatedBucket;
+pub use simulated::{SimulatedBucket, Weather};
 #[doc(hidden)]
 pub use sink::fuzz_record;
-pub use sink::{ObjectSink, SinkOptions};
+pub use sink::{DamagedHead, ObjectSink, SeenJournal, SinkOptions};
 pub use storage::ObjectStorage;

@@ -69,7 +69,14 @@ impl ObjectManifest {
                 (writer.known, writer.in_doubt) = (Some((frame, version)), None);
                 Ok(Ok(root))
             }
-            Ok(PutOver::Changed(found)) => Ok(Err(decoded(found)?)),
+            Ok(PutOver::Changed(found)) => match decoded(found) {
+                Ok(found) => Ok(Err(found)),
+                // What stands there may have been made from this frame, by a later version of the program.
+                Err(error) => {
+                    writer.in_doubt = Some(frame);
+                    Err(ManifestError::Io { operation: "reading what replaced", cause: error.to_string() })
+                }
+            },
             Err(error) => {
                 writer.in_doubt = Some(frame);
                 Err(failed("writing", &error))

@@ -8,12 +8,10 @@
 //!
 //! `docs/format/bucket.md` has the keys and bytes.
 
-use crate::bucket::{Bucket, PutOver};
-use crate::error::BucketError;
+use crate::bucket::Bucket;
 use crate::manifest::ObjectManifest;
 use crate::storage::ObjectStorage;
 use bytes::Bytes;
-use object_store::UpdateVersion;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use thalweg_base::{DecodeError, Decoder, Encoder, Lsn, ObjectId};
@@ -280,52 +278,6 @@ impl Mirror {
             }
         }
         Ok(swept)
-    }
-}
-
-/// An object that a process writes again and again, to show that it lives.
-pub struct Beacon {
-    bucket: Bucket,
-    key: String,
-    before: Mutex<Option<UpdateVersion>>,
-}
-
-/// A beacon as others see it: two that differ were written at different times.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// What the process says of itself.
-    pub text: Bytes,
-    version: UpdateVersion,
-}
-
-impl Beacon {
-    /// The beacon under this key.
-    #[must_use]
-    pub fn new(bucket: Bucket, key: &str) -> Self {
-        Self { bucket, key: key.to_owned(), before: Mutex::new(None) }
-    }
-
-    /// The beacon as it is now.
-    pub fn look(&self) -> Result<Option<Seen>, BucketError> {
-        let (bucket, key) = (self.bucket.clone(), self.key.clone());
-        let found = self.bucket.run(async move { bucket.get(&key).await }).wait()?;
-        Ok(found.map(|found| Seen { text: found.bytes, version: found.version }))
-    }
-
-    /// Writes the beacon. `text` must differ from every text that any process has written. Whoever wrote it before is
-    /// overwritten.
-    pub fn show(&self, text: Bytes) -> Result<(), BucketError> {
-        let mut before = self.before.lock();
-        loop {
-            let (bucket, key, known, text) = (self.bucket.clone(), self.key.clone(), before.take(), text.clone());
-            match self.bucket.run(async move { bucket.put_over(&key, known, text).await }).wait()? {
-                PutOver::Written(version) => {
-                    *before = Some(version);
-                    return Ok(());
-                }
-                PutOver::Changed(found) => *before = found.map(|found| found.version),
-            }
-        }
     }
 }
 

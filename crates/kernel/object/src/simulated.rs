@@ -4,6 +4,12 @@
 //! a request may be done a second time, or long after its sender has given up or died. Versions are hashes of contents,
 //! as object stores have them: equal contents are one version.
 
+mod process;
+mod weather;
+
+pub(crate) use process::Process;
+pub use weather::Weather;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -26,10 +32,16 @@ use tokio::sync::oneshot;
 
 /// A bucket that several simulated processes share: a clone is the view of another.
 #[derive(Clone)]
-pub struct SimulatedBucket(Arc<Mutex<State>>);
+pub struct SimulatedBucket {
+    state: Arc<Mutex<State>>,
+    /// Whose requests these are, where there is weather.
+    sender: usize,
+}
 
 struct State {
     objects: BTreeMap<String, Stored>,
+    /// When requests arrive, if the simulation has a clock.
+    weather: Option<weather::Sky>,
     messages: Vec<Message>,
     random: Rand64,
     lost: u64,
@@ -69,6 +81,11 @@ enum Reply {
 }
 
 impl State {
+    fn new(random: Rand64, (lost, unanswered, repeated): (u64, u64, u64)) -> Self {
+        let (objects, messages) = (BTreeMap::new(), Vec::new());
+        Self { objects, weather: None, messages, random, lost, unanswered, repeated, clock: 0 }
+    }
+
     fn pick(&mut self, n: u64) -> u64 {
         self.random.rand_range(0..n)
     }
@@ -185,38 +202,49 @@ impl SimulatedBucket {
     #[must_use]
     pub fn new(seed: u64, lost: u64, unanswered: u64, repeated: u64) -> Self {
         let random = Rand64::new(u128::from(seed));
-        let state =
-            State { objects: BTreeMap::new(), messages: Vec::new(), random, lost, unanswered, repeated, clock: 0 };
-        Self(Arc::new(Mutex::new(state)))
+        let state = State::new(random, (lost, unanswered, repeated));
+        Self { state: Arc::new(Mutex::new(state)), sender: 0 }
     }
 
     /// From now on `lost` of 100 requests are lost.
     pub fn lose(&self, lost: u64) {
-        self.0.lock().lost = lost;
+        self.state.lock().lost = lost;
     }
 
     /// The number of requests on their way, those of dead senders included.
     #[must_use]
     pub fn on_their_way(&self) -> usize {
-        self.0.lock().messages.len()
+        self.state.lock().messages.len()
     }
 
     /// All keys.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
-        self.0.lock().objects.keys().cloned().collect()
+        self.state.lock().objects.keys().cloned().collect()
+    }
+
+    /// Puts a request on its way. Returns how long its sender waits, where there is weather.
+    fn post(&self, request: Request, answer: oneshot::Sender<Result<Reply>>) -> Option<Duration> {
+        let mut state = self.state.lock();
+        if state.weather.is_some() {
+            return Some(state.send_by(self.sender, request, answer));
+        }
+        state.send(request, Some(answer));
+        None
     }
 
     async fn ask(&self, request: Request) -> Result<Reply> {
         let (answer, reply) = oneshot::channel();
-        self.0.lock().send(request, Some(answer));
+        if let Some(patience) = self.post(request, answer) {
+            return weather::wait(patience, reply).await;
+        }
         reply.await.unwrap_or_else(|_| Err(no_answer()))
     }
 
     /// Delivers one message, and lets its receiver go on.
     pub(crate) async fn turn(&self) -> bool {
         settle().await;
-        let delivered = self.0.lock().deliver();
+        let delivered = self.state.lock().deliver();
         self.go_on(!delivered).await;
         delivered
     }

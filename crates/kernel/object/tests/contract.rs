@@ -1,8 +1,9 @@
-//! The promises of storage, manifest and sink, asked of a bucket in memory and of every bucket that
+//! The promises of storage, manifest and sink, asked of a bucket in memory, of one in a folder, and of every bucket that
 //! `THALWEG_TEST_BUCKETS` names: locations, separated by spaces. `tests/bucket/run.sh` starts real ones.
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::{Lsn, ObjectId};
@@ -14,14 +15,20 @@ use thalweg_object::{
 use thalweg_sim::SimDisk;
 use thalweg_storage::{CacheOptions, CachedStorage, Storage, StorageError, StoreId};
 
-fn locations() -> Vec<String> {
-    let real = std::env::var("THALWEG_TEST_BUCKETS").unwrap_or_default();
-    std::iter::once("memory:").chain(real.split_whitespace()).map(str::to_owned).collect()
+/// Where the buckets are that need no server: in memory, and in a folder.
+fn own_locations(folder: &Path) -> [String; 2] {
+    ["memory:".to_owned(), format!("file://{}", folder.display())]
+}
+
+/// Where real ones are.
+fn real_locations() -> Vec<String> {
+    std::env::var("THALWEG_TEST_BUCKETS").unwrap_or_default().split_whitespace().map(str::to_owned).collect()
 }
 
 /// Each bucket, with small parts where the store allows it, and a name that no other run uses.
 fn each_bucket(ask: impl Fn(&str, &Bucket, &dyn Fn() -> String)) {
-    for location in locations() {
+    let folder = tempfile::tempdir().unwrap();
+    for location in own_locations(folder.path()).into_iter().chain(real_locations()) {
         let options = BucketOptions { deadline: Duration::from_secs(20), ..BucketOptions::default() };
         let bucket = Bucket::open(&location.parse().unwrap(), options).unwrap();
         bucket.check().unwrap();
@@ -156,6 +163,56 @@ fn a_sink_keeps_batches_for_the_owner_that_fenced_it_last() {
 }
 
 #[test]
+fn a_take_over_ends_while_the_owner_before_writes_as_fast_as_it_can() {
+    each_bucket(|name, bucket, unit| {
+        let unit = unit();
+        let old = sink(bucket, &unit);
+        old.fence(term(1)).wait().unwrap();
+        let (acknowledged, last) = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let (mut under_way, mut acknowledged) = (std::collections::VecDeque::new(), 0);
+                for n in 0.. {
+                    under_way.push_back(old.append(batch(term(1), n * 10, 1, 10)));
+                    if under_way.len() < 8 {
+                        continue;
+                    }
+                    match under_way.pop_front().unwrap().wait() {
+                        Ok(_) => acknowledged += 10,
+                        Err(why) => return (acknowledged, why),
+                    }
+                }
+                unreachable!()
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            let new = sink(bucket, &unit);
+            new.fence(term(2)).wait().unwrap();
+            let (acknowledged, why) = writer.join().unwrap();
+            assert_eq!(why, Fenced { term: 1, by: 2 }.into(), "{name}");
+            // It goes on, past what stopped the owner before further on.
+            let mut last = pieces(&new, 0).last().map_or(0, |(at, _)| at + 10);
+            assert!(last >= acknowledged, "{name}: {acknowledged} were acknowledged, and {last} are there");
+            for _ in 0..100 {
+                assert_eq!(new.append(batch(term(2), last, 2, 10)).wait(), Ok(Kept::Durable), "{name}");
+                last += 10;
+            }
+            (acknowledged, last)
+        });
+        let next = sink(bucket, &unit);
+        next.fence(term(3)).wait().unwrap();
+        let mut at = 0;
+        while at < last {
+            let read = pieces(&next, at);
+            assert!(!read.is_empty(), "{name}: the journal ends at {at}, and {last} is its end");
+            for (from, bytes) in read {
+                assert_eq!(from, at, "{name}: the journal has a hole");
+                at += bytes.len() as u64;
+            }
+        }
+        assert!(at == last && acknowledged > 0, "{name}: {acknowledged} acknowledged, {at} of {last} read");
+    });
+}
+
+#[test]
 fn a_cut_takes_what_stands_behind_it_for_every_later_owner() {
     each_bucket(|name, bucket, unit| {
         let unit = unit();
@@ -253,7 +310,7 @@ fn large_objects_go_in_parts_and_one_that_is_given_up_leaves_nothing() {
 
 #[test]
 fn a_bucket_that_does_not_exist_and_keys_that_are_refused_are_told_apart() {
-    for location in locations().iter().filter(|location| location.starts_with("s3:")) {
+    for location in real_locations() {
         let ask = |location: String| {
             let bucket = Bucket::open(&location.parse().unwrap(), BucketOptions::default()).unwrap();
             let began = std::time::Instant::now();
@@ -285,6 +342,23 @@ fn a_bucket_that_is_away_is_an_error_within_the_deadline() {
     assert!(matches!(sink.fence(term(1)).wait(), Err(SinkError::Failed { .. })));
     let manifest = ObjectManifest::new(bucket, "u", 1);
     assert!(matches!(manifest.acquire(0), Err(ManifestError::Io { .. })));
+}
+
+#[test]
+fn a_hurried_request_ends_although_nobody_answers() {
+    // Connections are taken by the system, and nobody reads them.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let location = format!(
+        "s3://data/x?endpoint=http://{}&access_key_id=a&secret_access_key=b&region=us-east-1",
+        silent.local_addr().unwrap()
+    );
+    let bucket = Bucket::open(&location.parse().unwrap(), BucketOptions::default()).unwrap();
+    let hurried = bucket.hurried(Duration::from_millis(100), Duration::from_millis(300));
+    let began = std::time::Instant::now();
+    let error = hurried.read("n/one").unwrap_err();
+    assert!(error.to_string().contains("no answer within 100 ms"), "{error}");
+    assert!(began.elapsed() < BucketOptions::default().timeout, "{:?}", began.elapsed());
+    assert!(bucket.stats(Kind::Get).failures >= 2, "its attempts are counted with those of the bucket");
 }
 
 #[test]

@@ -39,7 +39,8 @@ impl<S: Section> Index<S> {
     }
 
     /// Makes one edit, with objects that were `made` for it. Returns the objects that the new section no longer names:
-    /// [`Unit::discard`] removes them. If it is certain that the edit was not made, the new objects are removed again.
+    /// [`Unit::discard`] removes them. If it is certain that the edit was not made, the new objects are removed again. An
+    /// owner that was deposed is not certain: its edit may have been made before.
     ///
     /// After an `Io` error the edit counts as not made, although a restart may find it: the objects of both roots stay
     /// until a later edit is certain, which starts from the section in force.

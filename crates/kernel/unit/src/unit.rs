@@ -9,6 +9,7 @@ use crate::faults::Faults;
 use crate::holds::{Cut, HeldCut, Holds};
 use crate::ids::{Ids, epoch_of};
 use crate::root::{Claim, IndexId, Root, Section};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -29,6 +30,8 @@ pub struct Unit {
     holds: Arc<Holds>,
     /// No owner had committed anything.
     is_new: bool,
+    /// An edit met the root of a later owner.
+    is_deposed: AtomicBool,
     /// The first frame that could not be replayed.
     refused: Mutex<Option<Lsn>>,
     /// Set when the unit is started.
@@ -88,6 +91,7 @@ impl Unit {
         let released = root.sections.iter().map(|(index, section)| (*index, section.floor)).collect();
         Self {
             is_new: acquired.body.is_empty(),
+            is_deposed: AtomicBool::new(false),
             refused: Mutex::new(None),
             journal: OnceLock::new(),
             released: Mutex::new(released),
@@ -233,6 +237,12 @@ impl Unit {
         }
     }
 
+    /// Whether an edit has met the root of a later owner: no other one will be made.
+    #[must_use]
+    pub fn is_deposed(&self) -> bool {
+        self.is_deposed.load(Ordering::Relaxed)
+    }
+
     fn faults(&self) -> Faults {
         #[cfg(feature = "faults")]
         return *self.faults.lock();
@@ -292,6 +302,10 @@ impl Unit {
                 if matches!(error, ManifestError::Io { .. }) {
                     editing.doubt.get_or_insert(body);
                     editing.doubtful.extend(made);
+                } else if matches!(error, ManifestError::Fenced { .. } | ManifestError::Conflict { .. }) {
+                    self.is_deposed.fetch_or(matches!(error, ManifestError::Fenced { .. }), Ordering::Relaxed);
+                    // The root may have been committed, its answer lost, and a later owner may have acquired it since:
+                    // then its objects are that owner's. If not, that owner finds orphans.
                 } else {
                     // An index may keep an object that it has, and hand it over with those that it made.
                     let named: HashSet<ObjectId> = before.objects().map(|(id, _)| id).collect();

@@ -184,7 +184,48 @@ fn an_edit_that_was_not_made_removes_nothing_that_the_root_in_force_names() {
         .unwrap();
     let refused = one.edit(vec![kept, another], |section, _| section.edits += 1).unwrap_err();
     assert!(matches!(refused, ManifestError::Fenced { .. }), "{refused}");
-    assert_eq!(parts.objects(), [kept], "what was made for it is gone, and what the root names is there");
+    assert_eq!(parts.objects(), [kept, another], "what was made for it is an orphan, which the next owner finds");
+}
+
+/// A root whose commits are made, while their owner hears only that somebody has acquired it since.
+struct Overtaken(Arc<MemoryManifest>);
+
+impl Manifest for Overtaken {
+    fn read(&self) -> Result<Option<thalweg_manifest::Root>, ManifestError> {
+        self.0.read()
+    }
+
+    fn load(&self) -> Result<Option<thalweg_manifest::Root>, ManifestError> {
+        self.0.load()
+    }
+
+    fn acquire(&self, above: u64) -> Result<thalweg_manifest::Root, ManifestError> {
+        self.0.acquire(above)
+    }
+
+    fn commit(&self, epoch: u64, expected: u64, body: &[u8]) -> Result<u64, ManifestError> {
+        self.0.commit(epoch, expected, body)?;
+        let found = self.0.acquire(epoch)?.epoch;
+        Err(ManifestError::Fenced { epoch, found })
+    }
+}
+
+#[test]
+fn an_edit_whose_owner_was_deposed_removes_nothing_that_the_next_owner_may_name() {
+    let parts = Parts::default();
+    // The owner's first edit is an ordinary one, so that it may make objects.
+    drop(parts.open());
+    let overtaken: Arc<dyn Manifest> = Arc::new(Overtaken(Arc::clone(&parts.manifest)));
+    let mut opening = Opening::read(parts.storage.clone() as _, overtaken, Root::decode).unwrap();
+    let one = opening.section::<One>().unwrap().unwrap_or_default();
+    let _ = opening.section::<Two>().unwrap();
+    let index = Index::new(opening.acquire().unwrap(), one);
+    let made = make(index.unit());
+    let error = index.edit(vec![made.0], |section, _| section.objects.push(made)).unwrap_err();
+    assert!(matches!(error, ManifestError::Fenced { .. }), "{error}");
+    let (one, _) = parts.open();
+    assert_eq!(one.section().objects, [made], "the edit was made before the unit was taken over");
+    assert!(parts.objects().contains(&made.0));
 }
 
 #[test]

@@ -8,8 +8,10 @@ mod content;
 mod disk;
 mod folder;
 mod histories;
+mod scheduler;
 mod state;
 
 pub use disk::SimDisk;
 pub use histories::{histories, is_replay, seeds, stay_on_this_core};
 pub use oorandom::Rand64;
+pub use scheduler::{Process, Scheduler, silently};

@@ -18,6 +18,8 @@ pub struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     jobs_max: usize,
+    /// It has no threads: its owner does the jobs.
+    is_driven: bool,
 }
 
 struct Shared {
@@ -42,14 +44,32 @@ impl Pool {
             std::thread::Builder::new().name(format!("{name}-{n}")).spawn(move || shared.work()).ok()
         };
         let threads = (0..threads.max(1)).filter_map(spawn).collect();
-        Self { shared, threads, jobs_max }
+        Self { shared, threads, jobs_max, is_driven: false }
+    }
+
+    /// A pool without threads: its owner calls [`Pool::turn`]. For simulations, in which one thread plays all parts.
+    #[must_use]
+    pub fn driven(jobs_max: usize) -> Self {
+        let shared = Arc::new(Shared { queue: Mutex::default(), filled: Condvar::new() });
+        Self { shared, threads: Vec::new(), jobs_max, is_driven: true }
+    }
+
+    /// Does one queued job, or one step of it, on the calling thread; whether there was one.
+    pub fn turn(&self) -> bool {
+        let job = self.shared.queue.lock().jobs.pop_front();
+        job.map(|job| job()).is_some()
+    }
+
+    /// Nobody would do a job.
+    fn is_dead(&self) -> bool {
+        self.threads.is_empty() && !self.is_driven
     }
 
     /// Runs `job` on a thread of the pool. `None`: too many wait already.
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<Fetch<T>> {
         let (promise, fetch) = Fetch::promise();
         let mut queue = self.shared.queue.lock();
-        if queue.jobs.len() >= self.jobs_max || self.threads.is_empty() {
+        if queue.jobs.len() >= self.jobs_max || self.is_dead() {
             return None;
         }
         queue.jobs.push_back(Box::new(move || promise.keep(job())));
@@ -88,7 +108,7 @@ impl Pool {
     pub fn place(&self) -> Option<Place> {
         let mut queue = self.shared.queue.lock();
         let is_full = queue.jobs.len() >= self.jobs_max || queue.in_steps >= self.jobs_max + self.threads.len();
-        if is_full || self.threads.is_empty() {
+        if is_full || self.is_dead() {
             return None;
         }
         queue.in_steps += 1;
@@ -327,6 +347,17 @@ mod tests {
         drop(pool);
         ticket.complete(());
         assert!(tickets.recv().is_err(), "a pool that has stopped takes no step");
+    }
+
+    #[test]
+    fn a_pool_without_threads_does_a_job_in_its_owners_turns() {
+        let pool = Pool::driven(4);
+        let (job, tickets) = waiting_job(1);
+        let fetch = pool.steps(job).unwrap();
+        assert!(pool.turn() && !pool.turn(), "the job waits for its ticket");
+        tickets.recv().unwrap().complete(());
+        assert!(pool.turn() && !pool.turn());
+        assert_eq!(wait(&fetch), 1);
     }
 
     #[test]

@@ -70,18 +70,29 @@ impl<S: Sink> Sequencer<S> {
         }
         let term = Term { number: term, salt: options.salt };
         sink.fence(term).wait().map_err(TakeOverError::of("fencing"))?;
-        let Found { end, known } = read_kept(&sink, bounds.floor, replay)?;
-        let known = known.max(bounds.known_durable).max(bounds.floor);
-        if end < known {
-            let proof = format!("{known} is known to be durable, and nothing is kept at {end}");
-            return Err(TakeOverError::Corrupt { at: end, proof });
-        }
+        let end = read_through(&sink, bounds, replay)?;
         if !options.faults().tail_kept_on_take_over() {
             sink.truncate(end, term).wait().map_err(TakeOverError::of("cutting off the end"))?;
         }
         let opened = Opened { term: term.number, end, segments: 0, discarded: None };
         Ok(Self::new(sink, options, opened, term.seal(), bounds.floor, u64::MAX))
     }
+}
+
+/// Reads a remote sink as a take-over does, and changes nothing: every frame from the floor on, in order, up to the first
+/// hole, whose position is returned. Less than `bounds` say is corrupt.
+pub fn read_through<E>(
+    sink: &impl Sink,
+    bounds: Bounds,
+    replay: &mut dyn FnMut(FrameRef, Bytes) -> Result<(), E>,
+) -> Result<Lsn, TakeOverError<E>> {
+    let Found { end, known } = read_kept(sink, bounds.floor, replay)?;
+    let known = known.max(bounds.known_durable).max(bounds.floor);
+    if end < known {
+        let proof = format!("{known} is known to be durable, and nothing is kept at {end}");
+        return Err(TakeOverError::Corrupt { at: end, proof });
+    }
+    Ok(end)
 }
 
 /// Reads whole batches from the one that holds `floor`, up to the first hole.

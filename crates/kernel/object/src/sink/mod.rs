@@ -3,7 +3,8 @@
 //! *Who may write.* A number is free until an object has it, and the bucket lets one writer have it. A take-over writes
 //! a *fence* under the first free number. The owner before cannot write that number any more, and it acknowledges a
 //! batch only when every object with a lower number of its own is written: so it acknowledges nothing from the fence on,
-//! whenever its requests arrive, and however long it was stopped. Terms are in the bytes, never in the keys.
+//! whenever its requests arrive, and however long it was stopped. Terms are in the bytes, never in the keys. An owner
+//! that lives and writes may have the first free number before each attempt: it runs into a second fence, further on.
 //!
 //! *What counts.* Objects are read in order of their numbers. One whose term is below that of an object before it is
 //! *void*: a deposed owner's, that came late. An owner that meets one under its next number takes the number after it.
@@ -36,6 +37,9 @@ pub use record::fuzz_record;
 /// A fence below the floor is removed this long after it was written, by the bucket's clock: no process wakes up later
 /// and still has a request under way.
 const FENCES_STAY_MS: i64 = 7 * 24 * 3600 * 1000;
+
+/// How far behind the first free number a fence is put at least, if the owner before writes faster than a take-over looks.
+const AHEAD_MIN: u64 = 16;
 
 /// Objects that are read at the same time.
 const READS_AT_ONCE: usize = 16;
@@ -218,13 +222,16 @@ impl Inner {
                         self.state.lock().fenced = Some(fenced);
                         return self.answer(number, term, Err(fenced.into()));
                     }
-                    // A deposed owner's, that came late: void where it stands.
-                    Ok(other) if other.term.number < term.number => {
+                    // A deposed owner's, that came late: void where it stands. Or a fence of this term that stopped it
+                    // further on, or that an owner before had meant for another one.
+                    Ok(other) if other.term.number < term.number || (other.what, other.term) == (What::Fence, term) => {
                         let mut state = self.state.lock();
                         if state.flight(number, term).is_none() {
                             return;
                         }
-                        state.stored.insert(number);
+                        if other.what != What::Fence {
+                            state.stored.insert(number);
+                        }
                         let Some(flight) = state.flights.remove(&number) else { return };
                         let Record { head, body } = flight.record;
                         number = state.launch(term, head.what, body, flight.answer);
@@ -320,21 +327,31 @@ impl Inner {
         self.bucket.start(inner.fly(number, term));
     }
 
-    /// Reads the head of a journal's object. `None`: it is missing.
-    async fn head(&self, listed: String) -> Result<Option<Head>, SinkError> {
+    /// Reads the head of a journal's object, or what is wrong with it. `None`: it is missing.
+    async fn head(&self, listed: String) -> Result<Option<Result<Head, DamagedHead>>, SinkError> {
         let key = format!("{}{listed}", self.folder);
-        let damaged = |why: String| failed("reading", format!("the journal's object {key} is damaged: {why}"));
-        match self.bucket.get_range(&key, 0..HEAD_BYTES as u64).await.map_err(|error| failed("reading", error))? {
-            Part::Missing => Ok(None),
-            Part::Bytes(bytes) => Head::decode(&bytes).map(Some).map_err(damaged),
-            Part::Outside(len) => Err(damaged(format!("it has {len} bytes"))),
-        }
+        let head = match self.bucket.get_range(&key, 0..HEAD_BYTES as u64).await {
+            Err(error) => return Err(failed("reading", error)),
+            Ok(Part::Missing) => return Ok(None),
+            Ok(Part::Bytes(bytes)) => Head::decode(&bytes),
+            Ok(Part::Outside(len)) => Err(format!("it has {len} bytes")),
+        };
+        let of_key = |head: &Head| self.options.faults().key_with_term() || number_of(&listed) == Some(head.number);
+        let head = head.and_then(|head| match of_key(&head) {
+            true => Ok(head),
+            false => Err(format!("it has the number {}", head.number)),
+        });
+        Ok(Some(head.map_err(|why| DamagedHead { key, why })))
     }
 
     async fn fence(self: Arc<Self>, term: Term) -> Result<(), SinkError> {
         let mut journal = Found::default();
+        let (mut ahead, mut looked_at) = (AHEAD_MIN, None);
         loop {
             self.look(&mut journal).await?;
+            if let Some(DamagedHead { key, why }) = journal.damaged.first() {
+                return Err(failed("reading", format!("the journal's object {key} is damaged: {why}")));
+            }
             if let Some(by) = journal.later(term) {
                 return Err(Fenced { term: term.number, by }.into());
             }
@@ -348,26 +365,50 @@ impl Inner {
                 let keys = behind.map(|number| self.key(number, term)).collect();
                 self.bucket.delete(keys).await.map_err(|error| failed("fencing", error))?;
             }
-            let fence = Record::new(number, floor, term, What::Fence, Bytes::new());
-            let put = self.bucket.put_new(&self.key(number, term), fence.encode()).await;
             // The owner before may write and remove all the time: whether the fence stands where it must is seen by
             // looking once more.
-            put.map_err(|error| failed("fencing", error))?;
+            let put = async |number| {
+                let fence = Record::new(number, floor, term, What::Fence, Bytes::new());
+                let put = self.bucket.put_new(&self.key(number, term), fence.encode()).await;
+                put.map_err(|error| failed("fencing", error))
+            };
+            if matches!(put(number).await?, PutNew::Taken(_)) {
+                // The owner before went on by so many numbers while this take-over looked and wrote. The slower the bucket
+                // lists the more, without a bound: so the distance has none either.
+                let advance = looked_at.map_or(0, |before| number.saturating_sub(before));
+                ahead = ahead.max(advance.saturating_mul(4));
+                put(number.saturating_add(ahead)).await?;
+                ahead = ahead.saturating_mul(2);
+            }
+            looked_at = Some(number);
         }
         self.remove_old_fences(&journal).await;
         let mut state = self.state.lock();
         let deposed = std::mem::take(&mut state.flights);
-        *state = State { term: Some(term), next: journal.first_free(), floor: journal.floor(), ..State::default() };
-        journal.each_valid(|head| state.take(head));
-        // What is void, and what was not removed in time.
-        let others = journal.heads.values().filter(|head| head.what != What::Fence);
-        state.stored.extend(others.map(|head| head.number));
+        *state = journal.state(Some(term));
         drop(state);
         for flight in deposed.into_values() {
             let fenced = Fenced { term: flight.record.head.term.number, by: term.number };
             flight.answer.into_iter().for_each(|answer| answer.complete(Err(fenced.into())));
         }
         Ok(())
+    }
+
+    /// Takes what is in the bucket for the journal, and writes nothing: reads are possible then, and appends are not.
+    async fn see(self: Arc<Self>) -> Result<SeenJournal, SinkError> {
+        let mut journal = Found::default();
+        self.look(&mut journal).await?;
+        let damaged = std::mem::take(&mut journal.damaged);
+        let mut seen = SeenJournal { newest_term: 0, fences: 0, batches: 0, others: 0, damaged };
+        for head in journal.heads.values() {
+            seen.newest_term = seen.newest_term.max(head.term.number);
+            seen.fences += u64::from(head.what == What::Fence);
+        }
+        let state = journal.state(None);
+        seen.batches = state.batches.len() as u64;
+        seen.others = journal.heads.len() as u64 - seen.fences - seen.batches;
+        *self.state.lock() = state;
+        Ok(seen)
     }
 
     /// Reads what is in the bucket and not known yet, until nothing that is needed goes away meanwhile.
@@ -391,10 +432,13 @@ impl Inner {
             let reads = unknown.into_iter().map(|key| self.head(key));
             let read: Vec<_> = stream::iter(reads).buffered(READS_AT_ONCE).collect().await;
             let mut found = 0;
+            journal.damaged.clear();
             for head in read {
-                if let Some(head) = head? {
-                    found += 1;
-                    journal.heads.insert(head.number, head);
+                let Some(head) = head? else { continue };
+                found += 1;
+                match head {
+                    Ok(head) => drop(journal.heads.insert(head.number, head)),
+                    Err(damaged) => journal.damaged.push(damaged),
                 }
             }
             if found == count {
@@ -447,10 +491,36 @@ impl Inner {
     }
 }
 
-/// The objects of a journal that a take-over has found.
+/// The objects of a journal that a reader has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenJournal {
+    /// The newest owner's term.
+    pub newest_term: u64,
+    /// Objects that say where an owner began.
+    pub fences: u64,
+    /// Batches that are part of the journal.
+    pub batches: u64,
+    /// Cuts and void objects.
+    pub others: u64,
+    /// Objects whose heads cannot be read. No owner can take the unit over while there are any.
+    pub damaged: Vec<DamagedHead>,
+}
+
+/// An object of a journal whose head cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedHead {
+    /// Its key, behind the bucket's prefix.
+    pub key: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// The objects of a journal that a look has found.
 #[derive(Default)]
 struct Found {
     heads: BTreeMap<u64, Head>,
+    /// Those that say nothing.
+    damaged: Vec<DamagedHead>,
     modified_ms: BTreeMap<u64, i64>,
     newest_ms: i64,
 }
@@ -476,6 +546,16 @@ impl Found {
         free
     }
 
+    /// What a sink knows that has found this, and nothing else.
+    fn state(&self, term: Option<Term>) -> State {
+        let mut state = State { term, next: self.first_free(), floor: self.floor(), ..State::default() };
+        self.each_valid(|head| state.take(head));
+        // What is void, and what was not removed in time.
+        let others = self.heads.values().filter(|head| head.what != What::Fence);
+        state.stored.extend(others.map(|head| head.number));
+        state
+    }
+
     /// Passes the objects of the journal on, in order: without void ones, and those behind the first free number.
     fn each_valid(&self, mut f: impl FnMut(&Head)) {
         let mut term = 0;
@@ -494,6 +574,19 @@ impl ObjectSink {
     pub fn new(bucket: Bucket, unit: &str, options: SinkOptions) -> Self {
         let folder = format!("j/{unit}/");
         Self(Arc::new(Inner { bucket, folder, options, state: Mutex::default() }))
+    }
+
+    /// Reads the heads of all objects, and writes nothing. Then the sink can be read; an append to it is refused.
+    pub fn see(&self) -> Result<SeenJournal, SinkError> {
+        self.0.bucket.run(Arc::clone(&self.0).see()).wait()
+    }
+
+    /// The key of the object that has the batch at this position, behind the bucket's prefix.
+    #[must_use]
+    pub fn key_of(&self, at: Lsn) -> Option<String> {
+        let state = self.0.state.lock();
+        let (from, batch) = state.batches.range(..=at).next_back()?;
+        (at < from.plus(batch.len)).then(|| self.0.key(batch.number, batch.term))
     }
 
     /// Whether a batch at `end` or behind it would be read.
