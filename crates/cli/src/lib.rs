@@ -29,4 +29,5 @@ pub use server::{Answer, Call, PATIENCE, Server};
 pub use shape::{ShapeArgs, run as run_shape};
 pub use status::{Sample, StatusArgs, run as run_status};
 pub use stream::{StreamArgs, run as run_stream};
+pub use table::Table;
 pub use target::Target;

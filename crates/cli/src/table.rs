@@ -4,7 +4,7 @@ use std::io::Write;
 
 /// Rows below a header, written a page at a time. Each column is as wide as its widest cell so far, but for the last,
 /// which may be of any length.
-pub(super) struct Table<const N: usize> {
+pub struct Table<const N: usize> {
     header: Option<[String; N]>,
     rows: Vec<[String; N]>,
     widths: [usize; N],
@@ -13,23 +13,23 @@ pub(super) struct Table<const N: usize> {
 }
 
 impl<const N: usize> Table<N> {
-    pub(super) fn new(header: [&str; N]) -> Self {
+    pub fn new(header: [&str; N]) -> Self {
         Self { header: Some(header.map(str::to_owned)), rows: Vec::new(), widths: [0; N], right: &[] }
     }
 
     /// Aligns these columns to the right.
-    pub(super) fn right(mut self, columns: &'static [usize]) -> Self {
+    pub fn right(mut self, columns: &'static [usize]) -> Self {
         self.right = columns;
         self
     }
 
-    pub(super) fn row(&mut self, cells: [String; N]) {
+    pub fn row(&mut self, cells: [String; N]) {
         // A name or a clause may hold line breaks and other control characters, which a terminal would obey.
         self.rows.push(cells.map(|cell| cell.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()));
     }
 
     /// Writes the rows that were added since the last time, below the header if these are the first.
-    pub(super) fn write(&mut self, out: &mut impl Write) -> std::io::Result<()> {
+    pub fn write(&mut self, out: &mut impl Write) -> std::io::Result<()> {
         if self.rows.is_empty() {
             return Ok(());
         }

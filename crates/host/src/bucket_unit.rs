@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::Durability;
 use thalweg_disk::Disk;
-use thalweg_journal::{Options, Sequencer};
+use thalweg_journal::{Journal, Options, Sequencer};
 use thalweg_log::{Attachment, Logs, LogsOptions, Loss};
 use thalweg_manifest::Manifest;
 use thalweg_object::{Bucket, ObjectManifest, ObjectSink, ObjectStorage, SinkOptions};
-use thalweg_storage::{CacheOptions, CacheStats, CachedStorage, StoreId};
+use thalweg_storage::{CacheOptions, CacheStats, CachedStorage, Storage, StoreId};
 
 /// The journal of a unit in a bucket.
 pub type BucketJournal = Sequencer<ObjectSink>;
@@ -22,7 +22,7 @@ pub type BucketJournal = Sequencer<ObjectSink>;
 /// The key whose object names a prefix's units for good.
 const KEY: &str = "units";
 /// Log ids of the units of a bucket begin here, far above those of any data folder, see `kernel::fresh_ids`; each unit
-/// has a range of its own, so that no id names logs of two units. With the six bits of a shard they have 16 digits.
+/// has a range of its own, so that no id names logs of two units; that of shapes comes last. With the six bits of a shard they have 16 digits.
 const IDS_FROM: u64 = 120_000_000_000_000;
 const IDS_PER_UNIT: u64 = 120_000_000_000;
 /// A history of a unit begins further up for each second since [`IDS_SINCE`], and each opening is at least there: a
@@ -70,6 +70,19 @@ impl Prefix {
         }
     }
 
+    /// The units of a prefix that has some; changes nothing.
+    pub fn find(bucket: &Bucket) -> anyhow::Result<Option<Self>> {
+        let Some(text) = bucket.read(KEY)? else { return Ok(None) };
+        let found = Self::parse(&String::from_utf8_lossy(&text));
+        found.map(Some).with_context(|| format!("the object `{KEY}` of the bucket"))
+    }
+
+    /// Whether nodes share the units.
+    #[must_use]
+    pub fn is_of_nodes(&self) -> bool {
+        self.is_of_nodes
+    }
+
     /// What only those know that may read the bucket.
     #[must_use]
     pub fn secret(&self) -> &str {
@@ -98,26 +111,88 @@ impl Prefix {
             other => anyhow::bail!("is damaged: it has owners `{other}`"),
         };
         let secret = field("secret")?.to_owned();
+        let is_whole = secret.len() == 64 && secret.bytes().all(|byte| byte.is_ascii_hexdigit());
+        anyhow::ensure!(is_whole, "is damaged: its secret has not 64 hexadecimal digits");
         Ok(Self { id, units, is_of_nodes, secret })
     }
 
-    fn store_id(&self, unit: u64) -> StoreId {
+    /// What tells this prefix from others, in 8 letters and digits.
+    #[must_use]
+    pub fn stack(&self) -> String {
+        self.id[..4].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn store_id(&self, unit: Which) -> StoreId {
         let mut id = self.id;
-        id[15] ^= unit as u8;
+        id[15] ^= unit.range() as u8;
         StoreId(id)
     }
 }
 
 /// The least id of logs that an opening of the unit makes at this second.
-fn ids_from(unit: u64, second: u64, random: u64) -> u64 {
+pub(crate) fn ids_from(unit: Which, second: u64, random: u64) -> u64 {
     let since = second.saturating_sub(IDS_SINCE) * IDS_PER_SECOND + random % IDS_PER_SECOND;
-    IDS_FROM + unit * IDS_PER_UNIT + since % IDS_PER_UNIT
+    IDS_FROM + unit.range() * IDS_PER_UNIT + since % IDS_PER_UNIT
 }
 
-/// The name of a unit in the bucket.
-#[must_use]
-pub fn name_of(unit: u64) -> String {
-    format!("u{unit:02}")
+/// A unit of a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// One of the units of streams, by its number.
+    Streams(u64),
+    /// The unit of the shapes of one database, which nodes have.
+    Shapes,
+}
+
+impl Which {
+    /// Its name in the bucket.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Streams(unit) => format!("u{unit:02}"),
+            Self::Shapes => "shapes".to_owned(),
+        }
+    }
+
+    /// Its range of ids of logs, and its part of a cache's identity.
+    fn range(self) -> u64 {
+        match self {
+            Self::Streams(unit) => unit,
+            Self::Shapes => UNITS_MAX,
+        }
+    }
+}
+
+/// The options of one owner.
+pub(crate) struct OwnerOptions {
+    pub(crate) logs: LogsOptions,
+    pub(crate) journal: Options,
+    pub(crate) sink: SinkOptions,
+}
+
+/// A unit that was taken over. Nothing drives its journal yet.
+pub(crate) struct TakenOver<A: Attachment> {
+    pub(crate) journal: Arc<BucketJournal>,
+    pub(crate) logs: Arc<Logs<A>>,
+    pub(crate) epoch: u64,
+}
+
+/// Takes the unit of this name over, and recovers. `seen`: the journal as the logs see it.
+pub(crate) fn take_over<A: Attachment + Sync>(
+    (bucket, name): (&Bucket, &str),
+    storage: Arc<dyn Storage>,
+    manifest: Arc<dyn Manifest>,
+    options: OwnerOptions,
+    seen: impl FnOnce(Arc<BucketJournal>) -> Arc<dyn Journal>,
+) -> anyhow::Result<TakenOver<A>> {
+    let mut opening = Logs::begin(options.logs, storage, manifest, Loss::Nothing)?;
+    let (bounds, epoch) = (opening.bounds(), opening.epoch());
+    let sink = ObjectSink::new(bucket.clone(), name, options.sink);
+    let journal =
+        Sequencer::take_over(sink, options.journal, bounds, epoch, &mut |at, bytes| opening.replay(at, &bytes))?;
+    let journal = Arc::new(journal);
+    let logs = Arc::new(opening.finish(seen(Arc::clone(&journal)))?);
+    Ok(TakenOver { journal, logs, epoch })
 }
 
 /// A unit in a bucket, owned.
@@ -133,38 +208,45 @@ pub struct BucketUnit<A: Attachment> {
     epoch: u64,
 }
 
+/// Whether the unit was ever opened.
+pub fn exists(bucket: &Bucket, unit: Which) -> anyhow::Result<bool> {
+    let manifest = ObjectManifest::new(bucket.clone(), &unit.name(), crate::folder::random()?);
+    Ok(manifest.read()?.is_some())
+}
+
 impl<A: Attachment + Sync> BucketUnit<A> {
     /// Takes the unit over, and recovers. `cache`: the disk and the number of bytes for what is read of it. Waits for
     /// the bucket: seconds, or as long as its deadline.
     pub fn open(
         bucket: &Bucket,
         prefix: &Prefix,
-        unit: u64,
+        unit: Which,
         (disk, cache_bytes): (&dyn Disk, u64),
         config: &Config,
     ) -> anyhow::Result<Self> {
-        let name = name_of(unit);
+        let name = unit.name();
         let objects: Arc<ObjectStorage> = Arc::new(ObjectStorage::new(bucket.clone(), &name));
         let options = CacheOptions::new(prefix.store_id(unit), cache_bytes);
         let cache = Arc::new(CachedStorage::open(objects, disk, &format!("cache-{name}"), options)?);
         let manifest = Arc::new(ObjectManifest::new(bucket.clone(), &name, crate::folder::random()?));
         let ids_from = ids_from(unit, crate::background::now().0 / 1000, crate::folder::random()?);
         let (durability, id_reserve) = (Durability::Durable, ID_RESERVE);
-        let logs = LogsOptions { durability, ids_from, id_reserve, ..kernel::logs_options(config) };
-        let mut opening = Logs::begin(logs, Arc::clone(&cache) as _, Arc::clone(&manifest) as _, Loss::Nothing)?;
+        let mut logs = LogsOptions { durability, ids_from, id_reserve, ..kernel::logs_options(config) };
+        if unit == Which::Shapes {
+            logs.chunk_bytes = kernel::DERIVED_CHUNK_BYTES;
+        }
         let journal = Options {
             commit_interval: config.commit_interval.0,
             window_bytes: config.window_bytes.0.min(kernel::DERIVED_WINDOW_BYTES as u64) as usize,
             ..kernel::journal_options(config)?
         };
-        let sink = ObjectSink::new(bucket.clone(), &name, SinkOptions::default());
-        let (bounds, term) = (opening.bounds(), opening.epoch());
-        let journal = Sequencer::take_over(sink, journal, bounds, term, &mut |at, bytes| opening.replay(at, &bytes))?;
-        let journal = Arc::new(journal);
-        let logs = Arc::new(opening.finish(Arc::clone(&journal) as _)?);
-        tracing::info!(unit = name, epoch = term, logs = logs.len(), end = %journal.opened().end, "took over a unit of the bucket");
+        let options = OwnerOptions { logs, journal, sink: SinkOptions::default() };
+        let storage = Arc::clone(&cache) as _;
+        let taken = take_over((bucket, &name), storage, Arc::clone(&manifest) as _, options, |journal| journal as _)?;
+        let TakenOver { journal, logs, epoch } = taken;
+        tracing::info!(unit = name, epoch, logs = logs.len(), end = %journal.opened().end, "took over a unit of the bucket");
         journal.start_writer_on(&kernel::writers().context("cannot start the journals' writers")?);
-        Ok(Self { name: name.into(), journal, logs, cache, manifest, epoch: term })
+        Ok(Self { name: name.into(), journal, logs, cache, manifest, epoch })
     }
 
     /// The epoch of this owner.
@@ -176,6 +258,12 @@ impl<A: Attachment + Sync> BucketUnit<A> {
     /// Whether the root in the bucket is still this owner's.
     pub fn still_owned(&self) -> anyhow::Result<bool> {
         Ok(self.manifest.read()?.is_some_and(|root| root.epoch == self.epoch))
+    }
+
+    /// Whether the unit accepts nothing any more: a later owner has it, or its journal has stopped.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.journal.poisoned().is_some() || self.logs.is_deposed()
     }
 
     /// Figures of its cache.
@@ -204,10 +292,12 @@ mod tests {
 
     #[test]
     fn the_form_is_pinned_and_others_are_refused() {
-        let text = "thalweg units 1\nid 000000000000000100000000000000ff\nunits 16\nowners nodes\nsecret 5ec4e7\n";
+        let text = "thalweg units 1\nid 000000000000000100000000000000ff\nunits 16\nowners nodes\nsecret SECRET\n";
+        let secret = "5ec4e700".repeat(8);
+        let text = &text.replace("SECRET", &secret);
         let prefix = Prefix::parse(text).unwrap();
         assert_eq!((prefix.units, prefix.id[7], prefix.id[15]), (16, 1, 255));
-        assert_eq!((prefix.is_of_nodes, prefix.secret()), (true, "5ec4e7"));
+        assert_eq!((prefix.is_of_nodes, prefix.secret()), (true, &*secret));
         for (text, why) in [
             ("", "none of thalweg's"),
             ("thalweg units 2\n", "a newer thalweg"),
@@ -217,6 +307,8 @@ mod tests {
             ("thalweg units 1\nid 1\nunits 251\n", "no 251 units"),
             ("thalweg units 1\nid 1\nunits 1\nowners me\n", "owners `me`"),
             ("thalweg units 1\nid 1\nunits 1\nowners nodes\n", "lacks `secret`"),
+            ("thalweg units 1\nid 1\nunits 1\nowners nodes\nsecret \n", "64 hexadecimal digits"),
+            (&text[..text.len() - 2], "64 hexadecimal digits"),
         ] {
             let error = Prefix::parse(text).unwrap_err().to_string();
             assert!(error.contains(why), "{text:?}: {error}");
@@ -225,9 +317,17 @@ mod tests {
 
     #[test]
     fn ids_of_all_units_have_sixteen_digits() {
-        let last = (IDS_FROM + UNITS_MAX * IDS_PER_UNIT) << 6 | 63;
+        let last = (IDS_FROM + (Which::Shapes.range() + 1) * IDS_PER_UNIT) << 6 | 63;
         assert!(last < 10_u64.pow(16), "{last}");
-        let (today, later) = (ids_from(3, IDS_SINCE + 1_000, 5), ids_from(3, IDS_SINCE + 2_000, 5));
+        let at = |second| ids_from(Which::Streams(3), IDS_SINCE + second, 5);
+        let (today, later) = (at(1_000), at(2_000));
         assert!(IDS_FROM + 3 * IDS_PER_UNIT < today && today < later && later < IDS_FROM + 4 * IDS_PER_UNIT);
+    }
+
+    #[test]
+    fn the_unit_of_shapes_shares_no_name_and_no_id_with_those_of_streams() {
+        let last = Which::Streams(UNITS_MAX - 1);
+        assert!(last.range() < Which::Shapes.range() && last.name() != Which::Shapes.name());
+        assert!(Which::Shapes.range() <= u64::from(u8::MAX), "caches tell units apart by one byte");
     }
 }

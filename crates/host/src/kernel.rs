@@ -16,7 +16,7 @@ pub use thalweg_log::{MANIFEST, OBJECTS};
 /// The engine of a derived unit caches the data that its clients read again. So the unit keeps little of its journal's
 /// end, and its chunks are small: large answers are read in pieces as they are sent.
 pub(crate) const DERIVED_WINDOW_BYTES: usize = 8 << 20;
-const DERIVED_CHUNK_BYTES: u64 = 256 << 10;
+pub(crate) const DERIVED_CHUNK_BYTES: u64 = 256 << 10;
 /// How many journals are written at the same moment; more take turns.
 const WRITERS_MAX: usize = 16;
 

@@ -15,6 +15,7 @@ pub mod config;
 pub mod door;
 mod engine;
 pub mod folder;
+pub mod holdings;
 mod keep;
 pub mod kernel;
 pub mod listed;

@@ -198,10 +198,10 @@ impl Unit {
         Self { reserve_bytes, label: None, ..Self::derived(name, "", unit) }
     }
 
-    /// A unit in a bucket. All of them share a label: their owners change.
+    /// A unit in a bucket. Those of streams share a label: their owners change.
     pub fn in_bucket<A: Attachment + Sync>(unit: &BucketUnit<A>) -> Self {
         let (journal, logs) = (Arc::clone(&unit.journal) as _, Arc::clone(&unit.logs) as _);
-        let label = Some(Arc::from("replicated"));
+        let label = Some(if *unit.name == *"shapes" { Arc::clone(&unit.name) } else { Arc::from("replicated") });
         Self { name: Arc::clone(&unit.name), folder: "", reserve_bytes: 0, disk: None, label, journal, logs }
     }
 

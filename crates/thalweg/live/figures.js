@@ -1,6 +1,7 @@
 // ---- figures: how each is made from the samples of now and of a second ago
 
-const rate = (name) => (now, was) => (now[name] - was[name]) / (now.at - was.at)
+// A count of a node falls when a unit leaves it.
+const rate = (name) => (now, was) => Math.max(0, now[name] - was[name]) / (now.at - was.at)
 const gauge = (name) => (now) => now[name]
 const per = (above, below) => (now, was) => {
   const count = now[below] - was[below]

@@ -61,11 +61,12 @@ class List {
       const was = before.get(this.key(row))
       this.before.set(this.key(row), { row, at: now })
       const line = make(this.body, "tr")
-      for (const { value, form, number, wide } of this.columns) {
+      for (const { value, form, number, wide, tone } of this.columns) {
         const found = value(row, was?.row, now - (was?.at ?? now))
         const text = found === null || found === undefined ? "–" : form ? form(found) : String(found)
         const cell = make(line, "td", text, { class: number ? "number" : wide ? "wide" : "" })
         if (wide) cell.title = text
+        if (tone) cell.classList.add(tone(row))
       }
     }
     this.following = this.next(answer)
@@ -73,7 +74,9 @@ class List {
     this.back.disabled = this.pages.length < 2
     this.table.hidden = rows.length === 0
     this.empty.hidden = rows.length > 0
-    this.note.textContent = rows.length ? `page ${this.pages.length}, every ${Math.round(this.wait / 1000)} s` : ""
+    const often = `every ${Math.round(this.wait / 1000)} s`
+    this.note.textContent = !rows.length ? "" : this.following === null && this.pages.length === 1 ? often : `page ${this.pages.length}, ${often}`
+    return rows
   }
 }
 
@@ -115,3 +118,49 @@ const shapeList = () => new List({
     { name: "idle", meaning: "How long ago a client asked for it.", value: (shape) => shape.idle_ms, form: (ms) => span(ms / 1000), number: true },
   ],
 })
+
+// ---- nodes, and the unit that each of them owns
+
+const stateOf = (node) => !node.live ? "gone" : node.draining ? "draining" : "live"
+// 0–3 7 9: runs of numbers.
+const runs = (numbers) => {
+  const found = []
+  for (const n of [...numbers].sort((a, b) => a - b)) found.at(-1)?.[1] === n - 1 ? found.at(-1)[1] = n : found.push([n, n])
+  return found.map(([from, to]) => from === to ? from : `${from}–${to}`).join(" ") || "none"
+}
+
+class NodeList extends List {
+  constructor() {
+    super({
+      title: "Nodes", hint: "This node does not know itself yet: it has just started.", key: (node) => node.instance,
+      url: () => "/v1/admin/nodes", rows: (answer) => answer.nodes, next: () => null,
+      columns: [
+        { name: "node", meaning: "Its name, as given with --node. The one that sent this page is marked.", value: (node) => node.this ? `${node.name} ◂ this one` : node.name, wide: true },
+        { name: "address", meaning: "Where the other nodes reach it.", value: (node) => node.address, wide: true },
+        { name: "state", meaning: "Whether it lives. One that drains gives its units to the others, and takes none.", value: stateOf, tone: stateOf },
+        { name: "heard", meaning: "How long ago it said something new of itself.", value: (node) => node.this ? null : node.heard_ms_ago / 1000, form: (seconds) => seconds < 1 ? "now" : `${span(seconds)} ago`, number: true },
+        { name: "owns", meaning: "How many units of streams it says that it owns.", value: (node) => node.units.length, number: true },
+        { name: "units", meaning: "The numbers of these units.", value: (node) => runs(node.units), wide: true },
+      ],
+    })
+    this.back.hidden = this.on.hidden = true
+    this.units = make(this.card, "ol", "", { class: "units" })
+    // Before the streams: whether there is service at all comes first.
+    get("lists").prepend(this.card)
+  }
+
+  show(answer) {
+    super.show(answer)
+    const names = new Map(answer.nodes.map((node) => [node.instance, node]))
+    const free = answer.units.filter((unit) => unit.owner === null).length
+    this.units.replaceChildren()
+    for (const { unit, owner } of answer.units) {
+      const node = names.get(owner), name = node?.name ?? owner ?? "nobody"
+      const cell = make(this.units, "li", "", { title: owner === null ? `Unit ${unit} has no owner now: requests for its streams wait.` : `Unit ${unit} is owned by ${name}.`, class: owner === null ? "free" : node?.this ? "own" : "" })
+      make(cell, "small", String(unit))
+      make(cell, "span", name)
+    }
+    this.note.textContent = `${answer.units.length} units, ${free ? `${free} without an owner` : "each with an owner"}; ${this.note.textContent}`
+    this.note.className = free ? "bad" : ""
+  }
+}

@@ -29,8 +29,14 @@ function makeFact([name, meaning, figure, form]) {
 }
 const charts = CHARTS.map(makeChart), facts = FACTS.map(makeFact), lists = [streamList()]
 
-// Shapes are shown where there are some to show.
+// Shapes and nodes are shown where there are some to show.
+const shows = { shapes: false, nodes: false }
+function showNodes() {
+  shows.nodes = true
+  lists.push(new NodeList())
+}
 function showShapes() {
+  shows.shapes = true
   charts.push(...SHAPE_CHARTS.map(makeChart))
   facts.push(...SHAPE_FACTS.map(makeFact))
   lists.push(shapeList())
@@ -42,8 +48,10 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll)
 
 // ---- samples
 
+// Figures of which the largest of all units counts, and not the sum.
+const LARGEST = /_(max|amplification|lag_seconds)$/
 function read(text, own) {
-  const sample = { at: performance.now() / 1000, own, buckets: [] }
+  const sample = { at: performance.now() / 1000, own, buckets: [] }, of_units = {}
   for (const line of text.split("\n")) {
     const [, name, labels, value] = /^(\w+)(?:\{(.*)\})? (\S+)$/.exec(line) ?? []
     if (name === "thalweg_append_seconds_bucket") {
@@ -53,8 +61,12 @@ function read(text, own) {
       sample.version = /version="([^"]*)"/.exec(labels)?.[1]
     } else if (name && !labels?.includes('unit="')) { // the figures drawn here are those of the streams' unit, which has no label
       sample[name] = Number(value)
+    } else if (name && /unit="u\d+"/.test(labels)) {
+      // Streams of a node are in several units.
+      of_units[name] = LARGEST.test(name) ? Math.max(of_units[name] ?? 0, Number(value)) : (of_units[name] ?? 0) + Number(value)
     }
   }
+  if ("thalweg_node_units" in sample) Object.assign(sample, of_units)
   return sample
 }
 
@@ -100,7 +112,8 @@ async function turn() {
     say(health.ok ? "serving" : (await health.text()).trim(), !health.ok)
     get("version").textContent = now.version ?? ""
     get("uptime").textContent = `up ${span(now.thalweg_uptime_seconds)}`
-    if ("thalweg_shapes" in now && lists.length === 1) showShapes()
+    if ("thalweg_shapes" in now && !shows.shapes) showShapes()
+    if ("thalweg_node_units" in now && !shows.nodes) showNodes()
     lists.forEach((list) => list.look())
   } catch (error) {
     say(error instanceof TypeError ? "no answer" : error.message, true)

@@ -3,6 +3,8 @@
 use anyhow::{Context, bail};
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,6 +16,19 @@ const START_WITHIN: Duration = Duration::from_secs(60);
 const STOP_WITHIN: Duration = Duration::from_secs(25);
 /// Flags that each node gets with a value of its own.
 const OWN: [&str; 7] = ["--nodes", "--listen", "--data", "--store", "--node", "--advertise", "--ready-file"];
+
+/// The variable that tells a node which process has started it. It has none of the names of settings.
+const PARENT: &str = "DEV_NODE_OF_PROCESS";
+
+/// In a node that [`run`] has started: it ends when that process does.
+pub(crate) fn end_with_parent() {
+    let Some(parent) = std::env::var(PARENT).ok().and_then(|text| text.parse::<i32>().ok()) else { return };
+    let asked = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+    let is_gone = rustix::process::getppid().is_none_or(|now| now.as_raw_nonzero().get() != parent);
+    if asked.is_err() || is_gone {
+        tracing::warn!("the process that has started this node may end without it");
+    }
+}
 
 struct Started {
     name: String,
@@ -34,38 +49,58 @@ pub(crate) fn run(count: u64, config: &Config) -> anyhow::Result<()> {
         Some(_) => None,
         None => Some(format!("file://{}", data.join("bucket").display())),
     };
-    let mut nodes = Vec::new();
-    for number in 1..=count {
-        nodes.push(start(number, config, &data, store.as_deref())?);
+    if data.join("FORMAT").exists() {
+        bail!("{} is the data folder of one server: name another folder with --data", data.display());
     }
-    let result = wait_until_ready(&mut nodes, &data).and_then(|()| {
-        announce(&nodes, config, &data)?;
-        watch(&mut nodes, &mut stop);
+    let addresses = addresses(count, config)?;
+    let mut nodes = Vec::new();
+    let mut started = Ok(());
+    for (number, address) in (1..).zip(addresses) {
+        match start(number, address, &data, store.as_deref()) {
+            Ok(node) => nodes.push(node),
+            Err(error) => {
+                started = Err(error);
+                break;
+            }
+        }
+    }
+    let result = started.and_then(|()| wait_until_ready(&mut nodes, &data, &mut stop)).and_then(|is_ready| {
+        if is_ready {
+            announce(&nodes, config, &data)?;
+            watch(&mut nodes, &data, store.as_deref(), &mut stop);
+        }
         Ok(())
     });
-    end(&mut nodes);
+    end(&mut nodes, &mut stop);
+    for node in &nodes {
+        let _ = std::fs::remove_file(data.join(format!("{}.pid", node.name)));
+    }
     if let Some(path) = config.ready_file() {
         let _ = std::fs::remove_file(path);
     }
     result
 }
 
-/// An address of the settings' host: its port for the first node, and those after it for the others.
-fn address(number: u64, config: &Config) -> anyhow::Result<SocketAddr> {
-    let mut address = config.listen.0;
-    match address.port() {
-        0 => address = TcpListener::bind(address)?.local_addr()?,
-        first => {
-            let port = u16::try_from(u64::from(first) + number - 1).context("there are not so many ports")?;
-            address.set_port(port);
+/// Free addresses of the settings' host: its port for the first node, and those after it for the others.
+fn addresses(count: u64, config: &Config) -> anyhow::Result<Vec<SocketAddr>> {
+    let first = config.listen.0;
+    let mut held = Vec::new();
+    for number in 0..count {
+        let mut address = first;
+        if first.port() > 0 {
+            let port = u16::try_from(u64::from(first.port()) + number);
+            address.set_port(port.with_context(|| format!("there are no {count} ports from {} on", first.port()))?);
         }
+        let listener = TcpListener::bind(address).with_context(|| {
+            format!("{address} cannot be used: {count} nodes take so many ports from --listen {first} on; name others")
+        })?;
+        held.push(listener);
     }
-    Ok(address)
+    Ok(held.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?)
 }
 
-fn start(number: u64, config: &Config, data: &Path, store: Option<&str>) -> anyhow::Result<Started> {
+fn start(number: u64, address: SocketAddr, data: &Path, store: Option<&str>) -> anyhow::Result<Started> {
     let name = format!("node-{number}");
-    let address = address(number, config)?;
     let folder = data.join(&name);
     let ready = data.join(format!("{name}.ready"));
     let _ = std::fs::remove_file(&ready);
@@ -75,17 +110,27 @@ fn start(number: u64, config: &Config, data: &Path, store: Option<&str>) -> anyh
     if let Some(store) = store {
         command.args(["--store", store]);
     }
-    let log = std::fs::File::create(data.join(format!("{name}.log")))?;
+    let mut log = std::fs::OpenOptions::new();
+    log.write(true).create(true).truncate(true).mode(0o600);
+    let log = log.open(data.join(format!("{name}.log")))?;
+    // A group of its own: Ctrl-C in the terminal is for this process, which then stops the nodes.
+    command.process_group(0).env(PARENT, std::process::id().to_string());
     let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
     let process = process.with_context(|| format!("cannot start {name}"))?;
+    std::fs::write(data.join(format!("{name}.pid")), format!("{}\n", process.id()))?;
     Ok(Started { name, address, process, has_ended: false })
 }
 
 /// The arguments of this process for a node: `dev`, and every flag that is not each node's own.
 fn inherited() -> Vec<OsString> {
     let mut kept = vec![OsString::from("dev")];
-    let mut given = std::env::args_os().skip(1).filter(|arg| arg != "dev");
+    let mut given = std::env::args_os().skip(1);
+    let mut has_command = false;
     while let Some(arg) = given.next() {
+        if !has_command && arg == "dev" {
+            has_command = true;
+            continue;
+        }
         let text = arg.to_string_lossy();
         let is_store = text.starts_with("--store");
         let is_own = OWN.iter().any(|own| text == *own || text.starts_with(&format!("{own}=")));
@@ -100,11 +145,15 @@ fn inherited() -> Vec<OsString> {
     kept
 }
 
-fn wait_until_ready(nodes: &mut [Started], data: &Path) -> anyhow::Result<()> {
+/// Whether they are; `false` if they are to stop before.
+fn wait_until_ready(nodes: &mut [Started], data: &Path, stop: &mut crate::shutdown::Stop) -> anyhow::Result<bool> {
     let until = Instant::now() + START_WITHIN;
     for node in nodes {
         let ready = data.join(format!("{}.ready", node.name));
         while !ready.exists() {
+            if stop.is_asked() {
+                return Ok(false);
+            }
             if node.process.try_wait()?.is_some() || Instant::now() >= until {
                 node.has_ended = node.process.try_wait()?.is_some();
                 let log = std::fs::read_to_string(data.join(format!("{}.log", node.name))).unwrap_or_default();
@@ -113,7 +162,7 @@ fn wait_until_ready(nodes: &mut [Started], data: &Path) -> anyhow::Result<()> {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 fn announce(nodes: &[Started], config: &Config, data: &Path) -> anyhow::Result<()> {
@@ -121,10 +170,15 @@ fn announce(nodes: &[Started], config: &Config, data: &Path) -> anyhow::Result<(
     for node in nodes {
         banner += &format!("  {}      http://{}  pid {}\n", node.name, node.address, node.process.id());
     }
-    banner += &format!("  data        {}, with the logs of the nodes\n", data.display());
-    let first = nodes.first().map(|node| node.address.to_string()).unwrap_or_default();
-    banner += &format!("  try         thalweg node ls --server http://{first}\n");
-    banner += "              kill -9 PID of one of them, and go on with another one\n";
+    banner += &format!("  data        {}: a bucket, caches, logs and pids of the nodes\n", data.display());
+    let at = |number: usize| nodes.get(number % nodes.len()).map(|node| format!("http://{}", node.address));
+    let [first, second, third] = [0, 1, 2].map(|number| at(number).unwrap_or_default());
+    banner += &format!("  try         curl -X PUT {first}/v1/stream/hello -d 'hello' -H 'content-type: text/plain'\n");
+    banner += &format!("              curl '{second}/v1/stream/hello?offset=-1'\n");
+    banner += &format!("              curl -N '{third}/v1/stream/hello?offset=-1&live=sse'\n");
+    banner += &format!("              thalweg node ls --server {first}\n");
+    banner += "              kill -9 PID of one node, and go on with the others\n";
+    banner += "  stop        Ctrl-C\n";
     crate::logs::print(&banner);
     if let Some(path) = config.ready_file() {
         let addresses: String = nodes.iter().map(|node| format!("{}\n", node.address)).collect();
@@ -133,13 +187,20 @@ fn announce(nodes: &[Started], config: &Config, data: &Path) -> anyhow::Result<(
     Ok(())
 }
 
-/// Waits for a stop signal, or until all nodes have ended; says when one does.
-fn watch(nodes: &mut [Started], stop: &mut crate::shutdown::Stop) {
+/// Waits for a stop signal, or until all nodes have ended; says when one does, and how to start it again.
+fn watch(nodes: &mut [Started], data: &Path, store: Option<&str>, stop: &mut crate::shutdown::Stop) {
     while !stop.is_asked() {
         for node in nodes.iter_mut().filter(|node| !node.has_ended) {
             if let Ok(Some(status)) = node.process.try_wait() {
                 node.has_ended = true;
-                crate::logs::print(&format!("{} has ended ({status}): the others take over\n", node.name));
+                let (name, address) = (&node.name, node.address);
+                let store = store.unwrap_or("…");
+                let folder = data.join(name);
+                crate::logs::print(&format!(
+                    "{name} has ended ({status}): the others take over; to start it again:\n  thalweg serve --node {name} \
+                     --listen {address} --data {} --store {store}\n",
+                    folder.display()
+                ));
             }
         }
         if nodes.iter().all(|node| node.has_ended) {
@@ -149,17 +210,19 @@ fn watch(nodes: &mut [Started], stop: &mut crate::shutdown::Stop) {
     }
 }
 
-/// Stops the nodes: all of them at once, so that none takes over from another one.
-fn end(nodes: &mut [Started]) {
+/// Stops the nodes: all of them at once, so that none takes over from another one. A second stop signal ends them.
+fn end(nodes: &mut [Started], stop: &mut crate::shutdown::Stop) {
     for node in nodes.iter_mut().filter(|node| !node.has_ended) {
         if let Some(pid) = rustix::process::Pid::from_raw(node.process.id().cast_signed()) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
     }
     let until = Instant::now() + STOP_WITHIN;
+    let mut is_late = false;
     for node in nodes.iter_mut().filter(|node| !node.has_ended) {
         while node.process.try_wait().is_ok_and(|ended| ended.is_none()) {
-            if Instant::now() >= until {
+            is_late |= Instant::now() >= until || stop.is_asked();
+            if is_late {
                 let _ = node.process.kill();
                 let _ = node.process.wait();
                 break;

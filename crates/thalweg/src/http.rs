@@ -35,6 +35,8 @@ pub(crate) struct Front<S, V> {
     /// The engine whose journal opens the event loop's gate: it starts the work of a round, and completes held replies.
     pub(crate) gated: Arc<S>,
     pub(crate) vitals: V,
+    /// The server is a node: its data folder has none of the streams.
+    pub(crate) is_node: bool,
     pub(crate) backups: Arc<Backups>,
     pub(crate) scrubs: Arc<Scrubs>,
     /// Judges every request before its route.
@@ -47,6 +49,9 @@ impl<S: Service, V: Vitals> Front<S, V> {
         if request.path == "/" && live::is_wanted(request.headers.get("accept")) && is_read(request.method) {
             let response = plain(200, "text/html; charset=utf-8").header("vary", "accept");
             return Reply::Now(live::page(response));
+        }
+        if self.is_node && (BACKUPS.fit(request.path) || request.path == scrub::SERVED) {
+            return Reply::Now(is_a_node());
         }
         if BACKUPS.fit(request.path) {
             return self.backups.handle(request);
@@ -88,6 +93,13 @@ impl<S: Service, V: Vitals> Service for Front<S, V> {
     fn refused(&self, status: u16, reason: &str) -> Response {
         self.gated.refused(status, reason)
     }
+}
+
+/// What would be copied or checked is not in the folder of a node.
+fn is_a_node() -> Response {
+    let message = "the streams of a node are in the bucket, not in its data folder: check them with `thalweg store check \
+                   --store s3://BUCKET/PREFIX`; docs/ops/durability.md says how to copy them";
+    crate::nodes::refused(409, "is_a_node", message)
 }
 
 fn is_read(method: Method<'_>) -> bool {

@@ -64,7 +64,10 @@ fn run(command: Command, matches: &ArgMatches) -> anyhow::Result<()> {
         Command::Serve(args) => serve(args, matches, false),
         Command::Dev(args) => match args.nodes {
             Some(count) => dev_nodes::run(count, &args.serve.layers(true)?.resolve()?),
-            None => serve(args.serve, matches, true),
+            None => {
+                dev_nodes::end_with_parent();
+                serve(args.serve, matches, true)
+            }
         },
         Command::Config(args) => match args.command {
             ConfigCommand::Example => {

@@ -86,13 +86,14 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let bound = Server::bind(server_config(config, tls, pages)).map_err(|error| not_listening(config, error))?;
     let door = Door::new(config, auth.clone(), bound.local_addr().port());
     let door = Arc::new(match &streams.share {
-        Some(share) => door.of_node(share.prefix.secret().to_owned()),
+        Some(share) => door.of_node(Arc::clone(&share.proofs)),
         None => door,
     });
     let front = Arc::new(Front {
         routes: Routes::of(engines.all()),
         gated: Arc::clone(&streams.streams),
         vitals: Arc::clone(&vitals),
+        is_node: config.is_node(),
         backups: Arc::clone(&backups),
         scrubs,
         door,

@@ -16,7 +16,8 @@ pub mod state;
 #[cfg(feature = "faults")]
 pub use serve::Faults;
 pub use serve::{
-    Changes, GRANT, Home, Place, SOURCE_UNIT, Stats, Streams, StreamsConfig, listed_prefix, place_of_path,
+    Changes, GRANT, Home, Place, SOURCE_UNIT, Stats, Streams, StreamsConfig, Visible, listed_prefix, normal_name,
+    place_of_path,
 };
 pub use state::StreamState;
 pub use state::retention::Retention;

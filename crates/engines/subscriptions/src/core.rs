@@ -2,19 +2,20 @@
 //! and deliveries come out, each with the position that must be durable first.
 
 use crate::config::SubscriptionsConfig;
-use crate::error::{OpenError, Refusal};
+use crate::error::Refusal;
 use crate::glob;
 use crate::keys::Keys;
 use crate::routes::{Acks, Body, Command, Control};
 use crate::state::{Config, Event, Kind, Subscription, Want, offset, order};
 use crate::store::{Store, Stored, WakeEvent, Wrote};
-use crate::webhook::{self, Delivery, Outcome};
+use crate::watched::{Interest, Watched};
+use crate::webhook::{self, Delivery, Outcome, Target};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::{LogId, Lsn, Millis};
-use thalweg_streams::{Changes, Streams};
+use thalweg_streams::Changes;
 
 /// Longest stored reason of a failure.
 const WHY_CHARS_MAX: usize = 300;
@@ -24,10 +25,12 @@ const WAKE_STREAMS_MAX: usize = 1_000;
 const UNLINKED_LOGS_MAX: usize = 1 << 16;
 /// After the journal has refused something, background work rests for this long.
 const REST: u64 = 1_000;
+/// So many wishes for streams may be out of date beside those of all subscriptions.
+const WISHES_MIN: usize = 64;
 /// Every subscription is checked at least this often.
 const LOOK_EVERY: u64 = 1_000;
 
-/// An answer, sent once `after` is durable.
+/// An answer, sent once `after` is durable in the journal of its subscription's unit.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) after: Lsn,
@@ -65,93 +68,198 @@ pub struct Stats {
     pub retries: u64,
     /// Wakes in flight that a lease bounds.
     pub leases: u64,
+    /// Subscriptions whose logs cannot be read.
+    pub damaged: u64,
     /// Streams that matched a pattern but were not linked, because the subscription was at its limit, since the start.
     pub unlinked: u64,
 }
 
+/// The subscriptions of a kernel unit that this core owns now.
+struct Home {
+    store: Arc<Store>,
+    /// Subscriptions whose logs cannot be read.
+    damaged: BTreeSet<String>,
+    /// The end of the last delete, which must be durable before a client learns that a subscription does not exist.
+    deleted: Lsn,
+}
+
 pub(crate) struct Core {
-    store: Store,
-    streams: Arc<Streams>,
+    homes: BTreeMap<u64, Home>,
+    streams: Arc<dyn Watched>,
     config: SubscriptionsConfig,
     keys: Arc<Keys>,
     random: Box<dyn FnMut() -> u64 + Send>,
     subs: BTreeMap<String, Stored>,
     /// Names of logs and the subscriptions that follow them. Emptied whenever links may change.
-    interest: HashMap<LogId, Option<Interest>>,
+    interest: HashMap<LogId, Option<Followed>>,
     /// Deliveries under way, by subscription, with the id of their wake.
     in_flight: HashMap<String, String>,
     /// Why the last wake of a subscription did not arrive, until one does.
     failures: HashMap<String, String>,
     /// Wakes from before the start without a recorded delivery.
     resend: BTreeSet<String>,
-    /// The end of the last delete, which must be durable before a client learns that a subscription does not exist.
-    deleted: Lsn,
+    /// Names without a stream, as long as nobody knows whether that is for good.
+    unsettled: BTreeSet<Box<str>>,
     /// When to check all streams.
     rescan_at: Option<u64>,
     rest_until: u64,
-    pub(crate) deliveries: Vec<(Lsn, Delivery)>,
+    /// How many streams and patterns were asked for since they were counted last.
+    wishes: usize,
+    /// Deliveries to be made once the journal of their unit is durable so far.
+    pub(crate) deliveries: Vec<(Arc<Store>, Lsn, Delivery)>,
     pub(crate) stats: Stats,
 }
 
-struct Interest {
+struct Followed {
     name: Box<str>,
     subs: Vec<String>,
 }
 
 impl Core {
-    /// Loads the stored subscriptions.
-    pub(crate) fn open(
-        store: Store,
-        streams: Arc<Streams>,
+    /// Has no subscriptions yet.
+    pub(crate) fn new(
+        streams: Arc<dyn Watched>,
         config: SubscriptionsConfig,
         keys: Arc<Keys>,
         random: Box<dyn FnMut() -> u64 + Send>,
-    ) -> Result<Self, OpenError> {
-        let subs: BTreeMap<_, _> = store.recover()?.into_iter().map(|stored| (stored.id.clone(), stored)).collect();
-        // An event for a replicated wake stream may not have reached the bucket.
-        let unsent = |(_, stored): &(&String, &Stored)| {
-            stored.state.wake.as_ref().is_some_and(|wake| match stored.state.config.kind {
-                Kind::Webhook => !wake.delivered,
-                Kind::PullWake => wake.holder.is_none(),
-            })
-        };
-        let resend = subs.iter().filter(unsent).map(|(id, _)| id.clone()).collect();
-        let rescan_at = (!subs.is_empty()).then_some(0);
-        streams.turn_observing(!subs.is_empty());
-        Ok(Self {
-            store,
+    ) -> Self {
+        Self {
+            homes: BTreeMap::new(),
             streams,
             config,
             keys,
             random,
-            subs,
+            subs: BTreeMap::new(),
             interest: HashMap::new(),
             in_flight: HashMap::new(),
             failures: HashMap::new(),
-            resend,
-            deleted: Lsn::ZERO,
-            rescan_at,
+            resend: BTreeSet::new(),
+            unsettled: BTreeSet::new(),
+            rescan_at: None,
             rest_until: 0,
+            wishes: 0,
             deliveries: Vec::new(),
             stats: Stats::default(),
-        })
+        }
     }
 
-    pub(crate) fn durable(&self) -> Lsn {
-        self.store.durable()
+    /// Owns the subscriptions of a unit from now on: `stored`, as its store has them, but for those that are damaged.
+    pub(crate) fn join(&mut self, store: Arc<Store>, stored: Vec<Stored>, damaged: BTreeSet<String>, now: Millis) {
+        self.leave(store.unit);
+        for stored in stored {
+            // An event for a wake stream of another journal may not have reached it.
+            let is_unsent = stored.state.wake.as_ref().is_some_and(|wake| match stored.state.config.kind {
+                Kind::Webhook => !wake.delivered,
+                Kind::PullWake => wake.holder.is_none() && !wake.delivered,
+            });
+            if is_unsent {
+                self.resend.insert(stored.id.clone());
+            }
+            self.want(stored.wish());
+            self.subs.insert(stored.id.clone(), stored);
+        }
+        self.homes.insert(store.unit, Home { store, damaged, deleted: Lsn::ZERO });
+        self.interest.clear();
+        self.streams.turn_observing(!self.subs.is_empty());
+        if !self.subs.is_empty() {
+            self.rescan_at = Some(now.0);
+        }
+    }
+
+    /// Owns the subscriptions of a unit no longer.
+    pub(crate) fn leave(&mut self, unit: u64) {
+        if self.homes.remove(&unit).is_none() {
+            return;
+        }
+        let gone = self.subs.extract_if(.., |_, stored| stored.store.unit == unit);
+        for (id, _) in gone {
+            self.in_flight.remove(&id);
+            self.failures.remove(&id);
+            self.resend.remove(&id);
+        }
+        self.interest.clear();
+        self.deliveries.retain(|(store, ..)| store.unit != unit);
+        self.streams.turn_observing(!self.subs.is_empty());
+        self.prune();
+    }
+
+    /// Asks for streams beyond those that are asked for already.
+    pub(crate) fn want(&mut self, interest: Interest) -> u64 {
+        self.wishes += 1;
+        self.streams.want(interest)
+    }
+
+    /// Asks for the streams of subscriptions that there are only, once many of others have gathered.
+    fn prune(&mut self) {
+        if self.wishes <= 2 * self.subs.len() + WISHES_MIN {
+            return;
+        }
+        let mut all = Interest::default();
+        for Interest { patterns, names } in self.subs.values().map(Stored::wish) {
+            all.patterns.extend(patterns);
+            all.names.extend(names);
+        }
+        self.wishes = self.subs.len();
+        self.streams.keep(all);
+    }
+
+    /// The store of a unit that this core owns.
+    pub(crate) fn store(&self, unit: u64) -> Option<&Arc<Store>> {
+        Some(&self.homes.get(&unit)?.store)
+    }
+
+    pub(crate) fn units(&self) -> impl Iterator<Item = u64> + '_ {
+        self.homes.keys().copied()
+    }
+
+    pub(crate) fn keys(&self) -> &Arc<Keys> {
+        &self.keys
     }
 
     pub(crate) fn kick(&self) {
-        self.store.kick();
+        self.homes.values().for_each(|home| home.store.kick());
     }
 
     // ---- requests
 
+    /// Whether the answer follows from where streams end now, so that all of them are to be asked before.
+    pub(crate) fn needs_news(&self, control: &Control) -> bool {
+        match &control.command {
+            Command::Create(_) | Command::Get | Command::Link(_) => true,
+            Command::Claim(_) => self.subs.get(&control.id).is_some_and(|stored| stored.state.pending.is_empty()),
+            // Content that a worker has read is visible, but may not be known here yet.
+            Command::Callback(_, body) | Command::Ack(_, body) => {
+                let links = self.subs.get(&control.id).map(|stored| &stored.state.links);
+                body.acks.iter().any(|ack| {
+                    let link = links.zip(thalweg_streams::normal_name(&ack.stream));
+                    let link = link.and_then(|(links, path)| links.get(path.as_str()));
+                    let at = offset::parse(&ack.offset);
+                    link.zip(at).is_some_and(|(link, at)| order(at) > order(link.tail) && order(at) > order(link.acked))
+                })
+            }
+            _ => false,
+        }
+    }
+
+    /// The streams that a request asks for beyond those that are wanted already.
+    pub(crate) fn wish_of(control: &Control) -> Option<Interest> {
+        match &control.command {
+            Command::Create(config) => Some(wish_of(config)),
+            Command::Link(paths) => Some(Interest { names: paths.clone(), ..Interest::default() }),
+            _ => None,
+        }
+    }
+
     pub(crate) fn answer(&mut self, control: &Control, now: Millis) -> Answer {
+        if self.homes.get(&control.unit).is_some_and(|home| home.damaged.contains(&control.id)) {
+            let refusal = Refusal::Unavailable("the log of the subscription cannot be read".into());
+            let (status, body) = refused(&refusal);
+            return Answer { after: Lsn::ZERO, status, body: Some(body) };
+        }
         let answer = match &control.command {
-            Command::Create(config) => self.create(&control.id, config, &control.base, now),
+            Command::Create(config) => self.create((&control.id, control.unit), config, &control.base, now),
             Command::Get => self.get(&control.id),
-            Command::Delete => self.delete(&control.id),
+            Command::Delete => self.delete((&control.id, control.unit)),
             Command::Link(paths) => self.link(&control.id, paths),
             Command::Unlink(path) => self.unlink(&control.id, path),
             Command::Claim(worker) => self.claim(&control.id, worker, now),
@@ -160,17 +268,23 @@ impl Core {
             Command::Release(token, body) => self.release(&control.id, token, body, now),
         };
         answer.unwrap_or_else(|Refused(refusal, after)| {
+            // That there is no such subscription may follow from a delete.
+            let after = if refusal == Refusal::NotFound { self.deleted(control.unit) } else { after };
             let (status, body) = refused(&refusal);
             Answer { after, status, body: Some(body) }
         })
     }
 
     fn find(&mut self, id: &str) -> Result<&mut Stored, Refused> {
-        let deleted = self.deleted;
-        self.subs.get_mut(id).ok_or(Refused(Refusal::NotFound, deleted))
+        self.subs.get_mut(id).ok_or(Refusal::NotFound.into())
     }
 
-    fn create(&mut self, id: &str, config: &Config, base: &str, now: Millis) -> Result<Answer, Refused> {
+    /// What must be durable before a client learns that a subscription of this unit does not exist.
+    fn deleted(&self, unit: u64) -> Lsn {
+        self.homes.get(&unit).map(|home| home.deleted).unwrap_or_default()
+    }
+
+    fn create(&mut self, (id, unit): (&str, u64), config: &Config, base: &str, now: Millis) -> Result<Answer, Refused> {
         if let Some(stored) = self.subs.get(id) {
             if stored.state.config != *config {
                 return Err(Refused(Refusal::Exists, stored.changed));
@@ -181,11 +295,12 @@ impl Core {
             webhook::check_url(url, self.config.targets).map_err(Refusal::Url)?;
         }
         if self.subs.len() >= self.config.subscriptions_max {
-            return Err(Refused(Refusal::TooManySubscriptions(self.config.subscriptions_max), self.deleted));
+            return Err(Refused(Refusal::TooManySubscriptions(self.config.subscriptions_max), self.deleted(unit)));
         }
+        let store = Arc::clone(self.store(unit).ok_or(Refusal::NotHere)?);
         // Changes are recorded from here on, so none is missed between reading the streams and the first report.
         self.streams.turn_observing(true);
-        let stored = self.link_all(config, base, now).and_then(|state| Ok(self.store.create(id, state, now)?));
+        let stored = self.link_all(config, base, now).and_then(|state| Ok(store.create(id, state, now)?));
         let stored = match stored {
             Ok(stored) => stored,
             Err(refused) => {
@@ -207,8 +322,8 @@ impl Core {
         if !self.streams.is_complete() {
             return Err(store_away());
         }
-        self.streams.sweep(&mut |_, name, stream| {
-            if matching.len() <= most && !stream.soft_deleted && wants(config, name) {
+        self.streams.sweep(&mut |name| {
+            if matching.len() <= most && wants(config, name) {
                 matching.push(name.into());
             }
         });
@@ -234,9 +349,12 @@ impl Core {
         Ok(Answer { after: stored.changed, status: 200, body: Some(self.show(stored)) })
     }
 
-    fn delete(&mut self, id: &str) -> Result<Answer, Refused> {
+    fn delete(&mut self, (id, unit): (&str, u64)) -> Result<Answer, Refused> {
         if let Some(stored) = self.subs.get(id) {
-            self.deleted = self.store.delete(stored)?;
+            let end = stored.delete()?;
+            if let Some(home) = self.homes.get_mut(&stored.store.unit) {
+                home.deleted = end;
+            }
             self.subs.remove(id);
             self.failures.remove(id);
             self.interest.clear();
@@ -244,13 +362,14 @@ impl Core {
             if self.subs.is_empty() {
                 self.streams.turn_observing(false);
             }
+            self.prune();
         }
-        Ok(Answer { after: self.deleted, status: 204, body: None })
+        Ok(Answer { after: self.deleted(unit), status: 204, body: None })
     }
 
     fn link(&mut self, id: &str, paths: &[String]) -> Result<Answer, Refused> {
-        let (store, streams, most) = (&self.store, &self.streams, self.config.streams_max);
-        let stored = self.subs.get_mut(id).ok_or(Refused(Refusal::NotFound, self.deleted))?;
+        let (streams, most) = (&self.streams, self.config.streams_max);
+        let stored = self.subs.get_mut(id).ok_or(Refusal::NotFound)?;
         if !streams.is_complete() {
             return Err(store_away());
         }
@@ -267,16 +386,16 @@ impl Core {
             return Err(Refused(Refusal::TooManyStreams(most), stored.changed));
         }
         if !events.is_empty() {
-            store.write(stored, &events)?;
+            stored.write(&events)?;
             self.interest.clear();
         }
         Ok(Answer { after: self.subs[id].changed, status: 204, body: None })
     }
 
     fn unlink(&mut self, id: &str, path: &str) -> Result<Answer, Refused> {
-        let stored = self.subs.get_mut(id).ok_or(Refused(Refusal::NotFound, self.deleted))?;
+        let stored = self.subs.get_mut(id).ok_or(Refusal::NotFound)?;
         if stored.state.links.get(path).is_some_and(|link| link.explicit) {
-            self.store.write(stored, &[Event::Unlink { path: path.into(), explicit: true }])?;
+            stored.write(&[Event::Unlink { path: path.into(), explicit: true }])?;
             self.interest.clear();
         }
         Ok(Answer { after: self.subs[id].changed, status: 204, body: None })
@@ -284,7 +403,7 @@ impl Core {
 
     fn claim(&mut self, id: &str, worker: &str, now: Millis) -> Result<Answer, Refused> {
         let random = (self.random)();
-        let stored = self.subs.get_mut(id).ok_or(Refused(Refusal::NotFound, self.deleted))?;
+        let stored = self.subs.get_mut(id).ok_or(Refusal::NotFound)?;
         of_kind(&stored.state, Kind::PullWake)?;
         let mut events = Vec::new();
         let mut free = stored.state.wake.is_none();
@@ -306,7 +425,7 @@ impl Core {
             events.push(Event::Wake { generation, id: wake_id(random), lease_until: None });
         }
         events.push(Event::Claim { holder: worker.into(), lease_until: stored.state.lease_until(now) });
-        self.store.write(stored, &events)?;
+        stored.write(&events)?;
         let state = &stored.state;
         let wake = state.wake.as_ref().map(|wake| wake.id.as_str()).unwrap_or_default();
         let body = json!({
@@ -350,7 +469,7 @@ impl Core {
         let mut events = Vec::new();
         for Acks { stream, offset: text } in &body.acks {
             let refused = || Refused(Refusal::Offset(stream.clone()), stored.changed);
-            let path = streams.normal_name(stream).ok_or_else(refused)?;
+            let path = thalweg_streams::normal_name(stream).ok_or_else(refused)?;
             let link = stored.state.links.get(path.as_str()).ok_or_else(refused)?;
             let at = offset::parse(text).ok_or_else(refused)?;
             // Content that a worker has read is durable, but its report may not have reached the driver.
@@ -385,7 +504,7 @@ impl Core {
 
     fn write(&mut self, id: &str, events: &[Event]) -> Result<(), Refused> {
         let stored = self.subs.get_mut(id).ok_or(Refusal::NotFound)?;
-        Ok(self.store.write(stored, events)?)
+        Ok(stored.write(events)?)
     }
 
     // ---- news of streams
@@ -396,6 +515,21 @@ impl Core {
         }
         for log in &changes.logs {
             if let Some((name, subs)) = self.interest_in(*log) {
+                self.refresh(&name, &subs, now);
+            }
+        }
+        for (log, name) in &changes.gone {
+            let subs = match self.interest.remove(log) {
+                Some(Some(followed)) => followed.subs,
+                Some(None) => continue,
+                None => self.who_wants(name),
+            };
+            self.refresh(name, &subs, now);
+        }
+        // What nobody could say before may be known by now.
+        if !self.unsettled.is_empty() && self.streams.is_complete() {
+            for name in std::mem::take(&mut self.unsettled) {
+                let subs = self.who_wants(&name);
                 self.refresh(&name, &subs, now);
             }
         }
@@ -410,7 +544,7 @@ impl Core {
         if self.interest.len() >= UNLINKED_LOGS_MAX {
             self.interest.retain(|_, interest| interest.is_some());
         }
-        let found = (!subs.is_empty()).then(|| Interest { name: name.clone(), subs: subs.clone() });
+        let found = (!subs.is_empty()).then(|| Followed { name: name.clone(), subs: subs.clone() });
         let wanted = found.is_some();
         self.interest.insert(log, found);
         wanted.then_some((name, subs))
@@ -445,12 +579,15 @@ impl Core {
                     }
                     vec![Event::Link { path: name.into(), explicit: false, at: Default::default() }]
                 }
-                None if !is_known => continue,
+                None if !is_known => {
+                    self.unsettled.insert(name.into());
+                    continue;
+                }
                 None if linked => vec![Event::Unlink { path: name.into(), explicit: false }],
                 _ => Vec::new(),
             };
             if !events.is_empty()
-                && let Err(error) = self.store.write(stored, &events)
+                && let Err(error) = stored.write(&events)
             {
                 tracing::warn!(id, stream = name, %error, "a stream could not be linked and is retried");
                 self.rescan_at = Some(now.0 + REST);
@@ -469,8 +606,8 @@ impl Core {
         let patterns: Vec<&Config> =
             self.subs.values().map(|stored| &stored.state.config).filter(|c| c.pattern.is_some()).collect();
         if !patterns.is_empty() {
-            self.streams.sweep(&mut |_, name, stream| {
-                if !stream.soft_deleted && patterns.iter().any(|config| wants(config, name)) {
+            self.streams.sweep(&mut |name| {
+                if patterns.iter().any(|config| wants(config, name)) {
                     names.insert(name.into());
                 }
             });
@@ -521,6 +658,7 @@ impl Core {
         self.stats.links = subs().map(|state| state.links.len() as u64).sum();
         self.stats.retries = subs().filter(|state| state.retry.is_some()).count() as u64;
         let leased = |state: &&Subscription| state.wake.as_ref().is_some_and(|wake| wake.lease_until.is_some());
+        self.stats.damaged = self.homes.values().map(|home| home.damaged.len() as u64).sum();
         self.stats.leases = subs().filter(leased).count() as u64;
     }
 
@@ -533,7 +671,7 @@ impl Core {
         if self.find(id)?.state.want(now) == Some(Want::Expire) {
             self.write(id, &[Event::Over])?;
         } else if again && self.find(id)?.state.wake.is_some() {
-            self.deliver(id);
+            self.deliver(id, now);
             return self.tell_again(id, now);
         }
         // A subscription has one delivery at a time, even if it outlives its wake.
@@ -548,7 +686,13 @@ impl Core {
         let stored = self.subs.get_mut(id).ok_or(Refusal::NotFound)?;
         let state = &stored.state;
         let generation = state.generation + 1;
+        let is_told_here = stored.store.streams().is_some();
         match (state.config.kind, &state.config.wake_stream) {
+            // Its wake stream is in another journal: the event goes once the wake is durable.
+            (Kind::PullWake, Some(_)) if !is_told_here => {
+                stored.write(&[Event::Wake { generation, id: wake, lease_until: None }])?;
+                self.deliver(id, now);
+            }
             // Its wake stream may be among those that cannot be found yet.
             (Kind::PullWake, Some(stream))
                 if !self.streams.is_complete() && self.streams.published(stream).is_none() => {}
@@ -556,17 +700,17 @@ impl Core {
                 let stream = stream.clone();
                 let event = WakeEvent { stream: &stream, json: wake_event(id, state, generation, now) };
                 let events = [Event::Wake { generation, id: wake, lease_until: None }];
-                if let Wrote::NoWakeStream = self.store.write_and_wake(stored, &events, Some(&event), now)? {
+                if let Wrote::NoWakeStream = stored.write_and_wake(&events, Some(&event), now)? {
                     let failure = stored.state.failure(now, jitter);
-                    self.store.write(stored, &[failure])?;
+                    stored.write(&[failure])?;
                     self.stats.failed += 1;
                     self.explain(id, &format!("there is no stream `{stream}` that takes JSON, to be woken by"));
                 }
             }
             _ => {
                 let lease_until = Some(state.lease_until(now));
-                self.store.write(stored, &[Event::Wake { generation, id: wake, lease_until }])?;
-                self.deliver(id);
+                stored.write(&[Event::Wake { generation, id: wake, lease_until }])?;
+                self.deliver(id, now);
             }
         }
         Ok(())
@@ -575,11 +719,14 @@ impl Core {
     /// Repeats the event of a wake that nobody has claimed, if its wake stream is a replicated one. The others have it
     /// in the frame that began the wake.
     fn tell_again(&mut self, id: &str, now: Millis) -> Result<(), Refused> {
-        let state = &self.find(id)?.state;
-        let Some(stream) = state.config.wake_stream.clone() else { return Ok(()) };
+        let stored = self.find(id)?;
+        let state = &stored.state;
+        let (Some(stream), Some(streams)) = (state.config.wake_stream.clone(), stored.store.streams()) else {
+            return Ok(());
+        };
         let event = wake_event(id, state, state.generation, now);
-        if self.streams.is_replicated(&stream)
-            && let Err(error) = self.streams.append_replicated(&stream, &event, now)
+        if streams.is_replicated(&stream)
+            && let Err(error) = streams.append_replicated(&stream, &event, now)
         {
             self.resend.insert(id.into());
             return Err(error.into());
@@ -587,31 +734,40 @@ impl Core {
         Ok(())
     }
 
-    /// Delivers the present wake to the webhook, once it is durable.
-    fn deliver(&mut self, id: &str) {
+    /// Delivers the present wake to the webhook, or its event to a wake stream of another journal, once it is durable.
+    fn deliver(&mut self, id: &str, now: Millis) {
         let Some(stored) = self.subs.get(id) else { return };
         let state = &stored.state;
-        let (Some(wake), Some(url)) = (&state.wake, &state.config.url) else { return };
-        let body = json!({
-            "subscription_id": id,
-            "wake_id": wake.id,
-            "generation": state.generation,
-            "streams": infos(state),
-            "callback_url": format!("{}__ds/subscriptions/{}/callback", state.base, percent_encoded(id)),
-            "callback_token": self.keys.token(id, state.generation, &wake.id),
-        });
+        let Some(wake) = &state.wake else { return };
+        let (target, body) = match (&state.config.url, &state.config.wake_stream) {
+            (Some(url), _) => {
+                let body = json!({
+                    "subscription_id": id,
+                    "wake_id": wake.id,
+                    "generation": state.generation,
+                    "streams": infos(state),
+                    "callback_url": format!("{}__ds/subscriptions/{}/callback", state.base, percent_encoded(id)),
+                    "callback_token": self.keys.token(id, state.generation, &wake.id),
+                });
+                (Target::Url(url.clone()), body.to_string())
+            }
+            (None, Some(stream)) if stored.store.streams().is_none() => {
+                (Target::Stream(stream.clone()), wake_event(id, state, state.generation, now))
+            }
+            _ => return,
+        };
         let tails = state.pending.iter().take(WAKE_STREAMS_MAX).map(|path| (path.clone(), state.links[path].tail));
         let delivery = Delivery {
             subscription: id.into(),
             generation: state.generation,
             wake: wake.id.clone(),
-            url: url.clone(),
-            body: body.to_string().into_bytes(),
+            target,
+            body: body.into_bytes(),
             tails: tails.collect(),
             timeout: self.config.delivery_timeout.min(Duration::from_millis(state.config.lease_ttl_ms)),
         };
         self.in_flight.insert(id.into(), wake.id.clone());
-        self.deliveries.push((stored.changed, delivery));
+        self.deliveries.push((Arc::clone(&stored.store), stored.changed, delivery));
     }
 
     /// A delivery has come to its end.
@@ -638,7 +794,7 @@ impl Core {
                 delivery.tails.iter().map(ack).chain([Event::Done]).collect()
             }
             // A receiver that has called back has received the wake, whatever happened to its answer.
-            _ if wake.delivered => return,
+            _ if wake.delivered || wake.holder.is_some() => return,
             Outcome::Taken => vec![Event::Delivered],
             Outcome::Failed(why) => {
                 let events = vec![stored.state.failure(now, jitter)];
@@ -709,8 +865,22 @@ fn wants(config: &Config, name: &str) -> bool {
 
 /// The refusal while not all streams can be found.
 fn store_away() -> Refused {
-    let why = "the bucket has not answered since the start, and may have streams that the subscription wants";
+    let why = "not all streams can be found just now, and some may be among those that the subscription wants";
     Refusal::Unavailable(why.into()).into()
+}
+
+impl Stored {
+    /// The streams that it asks for.
+    fn wish(&self) -> Interest {
+        let mut wish = wish_of(&self.state.config);
+        wish.names.extend(self.state.links.keys().map(|name| String::from(&**name)));
+        wish
+    }
+}
+
+/// The streams that a subscription asks for by its configuration.
+fn wish_of(config: &Config) -> Interest {
+    Interest { patterns: config.pattern.iter().cloned().collect(), names: config.streams.clone() }
 }
 
 /// Takes a link away, and makes it again at the beginning of the stream.

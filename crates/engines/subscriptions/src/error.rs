@@ -39,8 +39,11 @@ pub enum Refusal {
     TooManyStreams(usize),
     #[error("too many requests wait for subscriptions; retry in a second")]
     Busy,
-    #[error("the change cannot be stored now: {0}")]
+    #[error("the request cannot be served now: {0}; retry in a second")]
     Unavailable(String),
+    /// Meant for the node that has sent the request: it asks the next owner.
+    #[error("this node does not own the subscription")]
+    NotHere,
 }
 
 impl Refusal {
@@ -74,6 +77,7 @@ impl Refusal {
             Self::TooManyStreams(_) => (429, "TOO_MANY_STREAMS"),
             Self::Busy => (503, "BUSY"),
             Self::Unavailable(_) => (503, "UNAVAILABLE"),
+            Self::NotHere => (421, "NOT_HERE"),
         }
     }
 }

@@ -69,6 +69,16 @@ impl Keys {
         Self::parse(path, &text)
     }
 
+    /// Keys that are elsewhere than in a file: `place` says where, for errors.
+    pub fn of_text(place: &str, text: &str) -> Result<Self, KeysError> {
+        Self::parse(Path::new(place), text)
+    }
+
+    /// The text of new keys.
+    pub fn fresh() -> Result<String, KeysError> {
+        fresh()
+    }
+
     fn parse(path: &Path, text: &str) -> Result<Self, KeysError> {
         let (mut signing, mut token) = (Vec::new(), None);
         for (n, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {

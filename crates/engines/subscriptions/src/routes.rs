@@ -7,7 +7,6 @@ use crate::state::{Config, Kind};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use thalweg_http::{Method, Request, Response};
-use thalweg_streams::Streams;
 
 /// The largest body of a control request.
 pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
@@ -22,6 +21,8 @@ const LEASE_MS_DEFAULT: u64 = 30_000;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Control {
     pub(crate) id: String,
+    /// The unit that has the subscription.
+    pub(crate) unit: u64,
     pub(crate) command: Command,
     /// How the client reaches this server, with the streams' prefix.
     pub(crate) base: String,
@@ -97,8 +98,8 @@ pub(crate) enum ControlRoute {
 pub(crate) fn read(
     request: &Request<'_>,
     rest: &str,
+    unit: u64,
     config: &SubscriptionsConfig,
-    streams: &Streams,
 ) -> Result<ControlRoute, Refusal> {
     if matches!(request.method, Method::Options) {
         return Ok(ControlRoute::Preflight);
@@ -113,15 +114,14 @@ pub(crate) fn read(
         return Err(Refusal::TooLarge(BODY_BYTES_MAX));
     }
     let rest = rest.strip_prefix("subscriptions/").ok_or(Refusal::NoRoute)?;
-    let (id, action) = rest.split_once('/').map_or((rest, None), |(id, action)| (id, Some(action)));
+    let (id, action) = split_id(rest);
     let id = decoded(id).filter(|id| is_id(id)).ok_or_else(|| {
         Refusal::Invalid(format!(
             "a subscription's id has 1 to {ID_BYTES_MAX} bytes, without control characters or `/`"
         ))
     })?;
-    let normal = |path: &str| normal(streams, path);
     let command = match (action, request.method) {
-        (None, Method::Put) => Command::Create(Box::new(create(body(request)?, &normal)?)),
+        (None, Method::Put) => Command::Create(Box::new(create(body(request)?)?)),
         (None, Method::Get | Method::Head) => Command::Get,
         (None, Method::Delete) => Command::Delete,
         (None, _) => return Err(Refusal::Method("PUT, GET, HEAD, DELETE")),
@@ -148,7 +148,17 @@ pub(crate) fn read(
         (Some(path), _) if path.starts_with("streams/") => return Err(Refusal::Method("DELETE")),
         (Some(_), _) => return Err(Refusal::NoRoute),
     };
-    Ok(ControlRoute::Control(Control { id, command, base: base(request, config) }))
+    Ok(ControlRoute::Control(Control { id, unit, command, base: base(request, config) }))
+}
+
+/// The id of the subscription that a path names, behind `__ds/`.
+pub(crate) fn id_of(rest: &str) -> Option<String> {
+    let (id, _) = split_id(rest.strip_prefix("subscriptions/")?);
+    decoded(id).filter(|id| is_id(id))
+}
+
+fn split_id(rest: &str) -> (&str, Option<&str>) {
+    rest.split_once('/').map_or((rest, None), |(id, action)| (id, Some(action)))
 }
 
 fn body<T: DeserializeOwned>(request: &Request<'_>) -> Result<T, Refusal> {
@@ -157,8 +167,8 @@ fn body<T: DeserializeOwned>(request: &Request<'_>) -> Result<T, Refusal> {
 }
 
 /// The name of a stream in a body: slashes around it do not matter.
-fn normal(streams: &Streams, path: &str) -> Result<String, Refusal> {
-    let name = streams.normal_name(path.trim_matches('/'));
+fn normal(path: &str) -> Result<String, Refusal> {
+    let name = thalweg_streams::normal_name(path.trim_matches('/'));
     name.ok_or_else(|| Refusal::Invalid("a stream's path is not valid: streams are named relative to the root".into()))
 }
 
@@ -168,7 +178,7 @@ fn sorted(mut paths: Vec<String>) -> Vec<String> {
     paths
 }
 
-fn create(asked: Create, normal: &dyn Fn(&str) -> Result<String, Refusal>) -> Result<Config, Refusal> {
+fn create(asked: Create) -> Result<Config, Refusal> {
     let invalid = |text: &str| Refusal::Invalid(text.into());
     let short = |text: Option<String>, what: &str| match text {
         Some(text) if text.len() > TEXT_BYTES_MAX => {

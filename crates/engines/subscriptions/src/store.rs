@@ -37,6 +37,7 @@ enum Record<S, E> {
 pub(crate) struct Stored {
     pub(crate) id: String,
     pub(crate) state: Subscription,
+    pub(crate) store: Arc<Store>,
     log: LogId,
     /// When this is durable, everything in `state` is.
     pub(crate) changed: Lsn,
@@ -58,12 +59,17 @@ pub(crate) enum Wrote {
     NoWakeStream,
 }
 
+/// The subscriptions of one kernel unit.
 pub(crate) struct Store {
+    /// The number of the unit.
+    pub(crate) unit: u64,
     logs: Arc<Logs<StreamState>>,
-    streams: Arc<thalweg_streams::Streams>,
+    /// The streams of this process, if wake streams are among them: their events are in frames of this store's.
+    streams: Option<Arc<thalweg_streams::Streams>>,
 }
 
-fn name(id: &str) -> String {
+/// The name of the log of a subscription.
+pub(crate) fn name(id: &str) -> String {
     format!("{PREFIX}{id}")
 }
 
@@ -79,20 +85,119 @@ fn lengths(line: &[u8]) -> Result<Lengths, CommitError> {
     Ok(Lengths::one(u32::try_from(line.len()).map_err(|_| too_large)?))
 }
 
+impl Stored {
+    /// Removes a subscription; when this is durable, it is gone.
+    pub(crate) fn delete(&self) -> Result<Lsn, CommitError> {
+        let mut guard = self.store.logs.lock_logs(&[self.log], &[]);
+        Ok(guard.commit_durably(Class::Upkeep, &[Op::Delete { log: self.log }])?.end)
+    }
+
+    /// Stores events, and then lets them happen; on an error nothing has changed.
+    pub(crate) fn write(&mut self, events: &[Event]) -> Result<(), CommitError> {
+        self.write_and_wake(events, None, Millis::ZERO).map(|_| ())
+    }
+
+    /// As [`Stored::write`], with an event for a wake stream: in the same frame, or before it if the wake stream is a
+    /// replicated one.
+    pub(crate) fn write_and_wake(
+        &mut self,
+        events: &[Event],
+        wake: Option<&WakeEvent<'_>>,
+        now: Millis,
+    ) -> Result<Wrote, CommitError> {
+        let store = Arc::clone(&self.store);
+        let record = line(&Record::<(), _>::Events(events));
+        let of_record = lengths(&record)?;
+        let own = Op::Write {
+            log: self.log,
+            note: b"",
+            append: Some(Append::Bytes { parts: &[&record], lengths: &of_record }),
+        };
+        let end = match wake.zip(store.streams.as_ref()) {
+            None => store.logs.lock_logs(&[self.log], &[]).commit(Class::User, &[own])?.end,
+            // Another journal has the wake stream. The event goes first: one without its wake is answered with "no
+            // work", and a wake without its event is told again at the next start.
+            Some((wake, streams)) if streams.is_replicated(wake.stream) => {
+                if !streams.append_replicated(wake.stream, &wake.json, now)? {
+                    return Ok(Wrote::NoWakeStream);
+                }
+                store.logs.lock_logs(&[self.log], &[]).commit_durably(Class::User, &[own])?.end
+            }
+            Some((wake, streams)) => {
+                let mut guard = store.logs.lock_logs(&[self.log], &[wake.stream]);
+                let Some(view) = guard.find(wake.stream).and_then(|log| guard.view(log)) else {
+                    return Ok(Wrote::NoWakeStream);
+                };
+                if !view.attachment.takes_events(now) {
+                    return Ok(Wrote::NoWakeStream);
+                }
+                let log = view.id;
+                let (parts, of_event) = message_of(&wake.json);
+                let append = Some(Append::Bytes { parts: &parts, lengths: &of_event });
+                let end = guard.commit_durably(Class::User, &[own, Op::Write { log, note: b"", append }])?.end;
+                drop(guard);
+                streams.announce(end.into(), log);
+                end
+            }
+        };
+        events.iter().for_each(|event| self.state.apply(event));
+        self.changed = end;
+        self.event_bytes += record.len();
+        self.compact();
+        Ok(Wrote::Yes)
+    }
+
+    /// Writes a snapshot if it is due. If that fails, events continue to gather until the next attempt.
+    fn compact(&mut self) {
+        if self.event_bytes <= EVENTS_BYTES_MIN.max(self.snapshot_bytes * EVENTS_PER_SNAPSHOT) {
+            return;
+        }
+        let store = Arc::clone(&self.store);
+        let line = line(&Record::<_, ()>::Snapshot(&self.state));
+        let Ok(lengths) = lengths(&line) else { return };
+        let mut guard = store.logs.lock_logs(&[self.log], &[]);
+        let Some(start) = guard.view(self.log).map(|view| view.tail) else { return };
+        let append = Some(Append::Bytes { parts: &[&line], lengths: &lengths });
+        let ops = [Op::Write { log: self.log, note: b"", append }, Op::Trim { log: self.log, start }];
+        match guard.commit_durably(Class::Upkeep, &ops) {
+            Ok(committed) => {
+                self.changed = committed.end;
+                self.snapshot_bytes = line.len();
+                self.event_bytes = 0;
+            }
+            Err(error) => tracing::warn!(id = self.id, %error, "a subscription's log could not be compacted"),
+        }
+    }
+}
+
 impl Store {
-    pub(crate) fn new(logs: Arc<Logs<StreamState>>, streams: Arc<thalweg_streams::Streams>) -> Self {
-        Self { logs, streams }
+    pub(crate) fn new(
+        unit: u64,
+        logs: Arc<Logs<StreamState>>,
+        streams: Option<Arc<thalweg_streams::Streams>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { unit, logs, streams })
     }
 
     pub(crate) fn durable(&self) -> Lsn {
         self.logs.durable()
     }
 
+    /// Whether the journal accepts nothing any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.logs.journal().poisoned().is_some()
+    }
+
+    /// The streams of this process, if wake streams are among them.
+    pub(crate) fn streams(&self) -> Option<&Arc<thalweg_streams::Streams>> {
+        self.streams.as_ref()
+    }
+
     pub(crate) fn kick(&self) {
         self.logs.journal().kick();
     }
 
-    pub(crate) fn create(&self, id: &str, state: Subscription, now: Millis) -> Result<Stored, CommitError> {
+    pub(crate) fn create(self: &Arc<Self>, id: &str, state: Subscription, now: Millis) -> Result<Stored, CommitError> {
         let config = Config {
             content_type: ContentType::OCTET_STREAM,
             lifetime: Lifetime::Unlimited,
@@ -113,103 +218,43 @@ impl Store {
             guard.commit_durably(Class::User, &[Op::Create { name: &name, note: &note, origin: None, append }])?;
         let log = committed.created.unwrap_or_default();
         let snapshot_bytes = line.len();
-        Ok(Stored { id: id.into(), state, log, changed: committed.end, snapshot_bytes, event_bytes: 0 })
-    }
-
-    /// Removes a subscription; when this is durable, it is gone.
-    pub(crate) fn delete(&self, stored: &Stored) -> Result<Lsn, CommitError> {
-        let mut guard = self.logs.lock_logs(&[stored.log], &[]);
-        Ok(guard.commit_durably(Class::Upkeep, &[Op::Delete { log: stored.log }])?.end)
-    }
-
-    /// Stores events, and then lets them happen; on an error nothing has changed.
-    pub(crate) fn write(&self, stored: &mut Stored, events: &[Event]) -> Result<(), CommitError> {
-        self.write_and_wake(stored, events, None, Millis::ZERO).map(|_| ())
-    }
-
-    /// As [`Store::write`], with an event for a wake stream: in the same frame, or before it if the wake stream is a
-    /// replicated one.
-    pub(crate) fn write_and_wake(
-        &self,
-        stored: &mut Stored,
-        events: &[Event],
-        wake: Option<&WakeEvent<'_>>,
-        now: Millis,
-    ) -> Result<Wrote, CommitError> {
-        let record = line(&Record::<(), _>::Events(events));
-        let of_record = lengths(&record)?;
-        let own = Op::Write {
-            log: stored.log,
-            note: b"",
-            append: Some(Append::Bytes { parts: &[&record], lengths: &of_record }),
-        };
-        let end = match wake {
-            None => self.logs.lock_logs(&[stored.log], &[]).commit(Class::User, &[own])?.end,
-            // Another journal has the wake stream. The event goes first: one without its wake is answered with "no
-            // work", and a wake without its event is told again at the next start.
-            Some(wake) if self.streams.is_replicated(wake.stream) => {
-                if !self.streams.append_replicated(wake.stream, &wake.json, now)? {
-                    return Ok(Wrote::NoWakeStream);
-                }
-                self.logs.lock_logs(&[stored.log], &[]).commit_durably(Class::User, &[own])?.end
-            }
-            Some(wake) => {
-                let mut guard = self.logs.lock_logs(&[stored.log], &[wake.stream]);
-                let Some(view) = guard.find(wake.stream).and_then(|log| guard.view(log)) else {
-                    return Ok(Wrote::NoWakeStream);
-                };
-                if !view.attachment.takes_events(now) {
-                    return Ok(Wrote::NoWakeStream);
-                }
-                let log = view.id;
-                let (parts, of_event) = message_of(&wake.json);
-                let append = Some(Append::Bytes { parts: &parts, lengths: &of_event });
-                let end = guard.commit_durably(Class::User, &[own, Op::Write { log, note: b"", append }])?.end;
-                drop(guard);
-                self.streams.announce(end.into(), log);
-                end
-            }
-        };
-        events.iter().for_each(|event| stored.state.apply(event));
-        stored.changed = end;
-        stored.event_bytes += record.len();
-        self.compact(stored);
-        Ok(Wrote::Yes)
-    }
-
-    /// Writes a snapshot if it is due. If that fails, events continue to gather until the next attempt.
-    fn compact(&self, stored: &mut Stored) {
-        if stored.event_bytes <= EVENTS_BYTES_MIN.max(stored.snapshot_bytes * EVENTS_PER_SNAPSHOT) {
-            return;
-        }
-        let line = line(&Record::<_, ()>::Snapshot(&stored.state));
-        let Ok(lengths) = lengths(&line) else { return };
-        let mut guard = self.logs.lock_logs(&[stored.log], &[]);
-        let Some(start) = guard.view(stored.log).map(|view| view.tail) else { return };
-        let append = Some(Append::Bytes { parts: &[&line], lengths: &lengths });
-        let ops = [Op::Write { log: stored.log, note: b"", append }, Op::Trim { log: stored.log, start }];
-        match guard.commit_durably(Class::Upkeep, &ops) {
-            Ok(committed) => {
-                stored.changed = committed.end;
-                stored.snapshot_bytes = line.len();
-                stored.event_bytes = 0;
-            }
-            Err(error) => tracing::warn!(id = stored.id, %error, "a subscription's log could not be compacted"),
-        }
+        let store = Arc::clone(self);
+        Ok(Stored { id: id.into(), state, store, log, changed: committed.end, snapshot_bytes, event_bytes: 0 })
     }
 
     /// Every subscription as it was last stored. Reads; for the start only.
-    pub(crate) fn recover(&self) -> Result<Vec<Stored>, OpenError> {
+    pub(crate) fn recover(self: &Arc<Self>) -> Result<Vec<Stored>, OpenError> {
+        self.found().into_iter().filter_map(|(log, id)| self.read(log, id).transpose()).collect()
+    }
+
+    fn found(&self) -> Vec<(LogId, String)> {
         let mut found: Vec<(LogId, String)> = Vec::new();
         self.sweep(&mut |log, name, _| {
             if let Some(id) = name.strip_prefix(PREFIX) {
                 found.push((log, id.into()));
             }
         });
-        found.into_iter().filter_map(|(log, id)| self.read(log, id).transpose()).collect()
+        found
     }
 
-    fn read(&self, log: LogId, id: String) -> Result<Option<Stored>, OpenError> {
+    /// The same, without those that cannot be read: what is wrong with these. `again` is asked before each further attempt
+    /// at a log that could not be read, which may be for reasons that pass.
+    pub(crate) fn recover_each(self: &Arc<Self>, again: &dyn Fn() -> bool) -> (Vec<Stored>, Vec<(String, OpenError)>) {
+        let (mut all, mut damaged) = (Vec::new(), Vec::new());
+        for (log, id) in self.found() {
+            loop {
+                match self.read(log, id.clone()) {
+                    Ok(stored) => all.extend(stored),
+                    Err(OpenError::Read { .. }) if again() => continue,
+                    Err(error) => damaged.push((id, error)),
+                }
+                break;
+            }
+        }
+        (all, damaged)
+    }
+
+    fn read(self: &Arc<Self>, log: LogId, id: String) -> Result<Option<Stored>, OpenError> {
         let bounds = self.logs.lock_logs(&[log], &[]).view(log).map(|v| (v.start, v.tail, v.changed));
         let Some((start, tail, changed)) = bounds else { return Ok(None) };
         let mut content = Vec::new();
@@ -226,7 +271,7 @@ impl Store {
         let corrupt = |why: String| OpenError::Corrupt { id: id.clone(), why };
         let (state, snapshot_bytes) = replay(&content).map_err(corrupt)?;
         let event_bytes = content.len().saturating_sub(snapshot_bytes);
-        Ok(Some(Stored { id, state, log, changed, snapshot_bytes, event_bytes }))
+        Ok(Some(Stored { id, state, store: Arc::clone(self), log, changed, snapshot_bytes, event_bytes }))
     }
 
     /// Visits every log of the unit: streams and our own.

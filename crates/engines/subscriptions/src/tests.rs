@@ -109,7 +109,7 @@ impl Rig {
         }
         let path = format!("/v1/stream/__ds/{rest}");
         let request = Request { method, path: &path, query: None, headers: Headers(&headers), body };
-        match routes::read(&request, rest, &self.config, &self.streams) {
+        match routes::read(&request, rest, crate::MAIN, &self.config) {
             Ok(ControlRoute::Control(control)) => {
                 let changes = self.streams.take_changes();
                 self.core.learn(&changes, Millis(self.now));
@@ -187,7 +187,7 @@ impl Rig {
 
     /// The only pending delivery.
     fn delivery(&mut self) -> Delivery {
-        let (after, delivery) = self.core.deliveries.pop().expect("a delivery");
+        let (_, after, delivery) = self.core.deliveries.pop().expect("a delivery");
         assert!(after <= self.logs.durable());
         assert!(self.core.deliveries.is_empty(), "one at a time");
         delivery
@@ -216,7 +216,8 @@ fn open(
     config: &SubscriptionsConfig,
     folder: &tempfile::TempDir,
 ) -> Core {
-    let store = Store::new(Arc::clone(logs), Arc::clone(streams));
+    let store = Store::new(crate::MAIN, Arc::clone(logs), Some(Arc::clone(streams)));
+    let stored = store.recover().unwrap();
     let keys = Arc::new(Keys::open(&folder.path().join("keys")).unwrap());
     // Wakes after a restart must not repeat ids of earlier wakes.
     let mut n = logs.journal().end().0 << 20;
@@ -224,7 +225,9 @@ fn open(
         n += 1;
         n
     });
-    Core::open(store, Arc::clone(streams), config.clone(), keys, random).unwrap()
+    let mut core = Core::new(Arc::clone(streams) as _, config.clone(), keys, random);
+    core.join(store, stored, Default::default(), Millis::ZERO);
+    core
 }
 
 fn body_of(delivery: &Delivery) -> Value {
@@ -519,6 +522,22 @@ fn a_deleted_stream_leaves_its_pattern_and_one_made_again_starts_over() {
     rig.put("e/a");
     rig.append("e/a");
     assert_eq!(rig.delivery().tails.len(), 1);
+}
+
+#[test]
+fn a_stream_of_which_only_the_end_is_reported_is_unlinked() {
+    let mut rig = Rig::new();
+    rig.hook();
+    rig.put("e/x");
+    rig.append("e/x");
+    assert_eq!(rig.acked("e/x").as_deref(), Some("-1"));
+    // Of other nodes' streams a delete is reported alone.
+    rig.change(Method::Delete, "e/x", &[], b"");
+    let changes = rig.streams.take_changes();
+    assert_eq!(changes.gone.len(), 1);
+    let changes = thalweg_streams::Changes { logs: Vec::new(), ..changes };
+    rig.core.learn(&changes, Millis(rig.now));
+    assert_eq!(rig.acked("e/x"), None);
 }
 
 #[test]
@@ -889,7 +908,7 @@ fn a_link_begins_anew_when_its_stream_is_made_again_in_another_unit() {
     rig.stream(Method::Delete, "e/a", b"");
     rig.put("e/a");
     rig.append("e/a");
-    let (_, delivery) = rig.core.deliveries.pop().expect("a wake for the new stream");
+    let (_, _, delivery) = rig.core.deliveries.pop().expect("a wake for the new stream");
     let body: Value = serde_json::from_slice(&delivery.body).unwrap();
     assert_eq!(body["streams"][0]["path"], json!("e/a"));
     // Also if nobody looked between the delete and the making.
@@ -900,6 +919,6 @@ fn a_link_begins_anew_when_its_stream_is_made_again_in_another_unit() {
     rig.change(Method::Delete, "b", &[], b"");
     rig.change(Method::Put, "b", &[], b"[]");
     rig.append("b");
-    let (_, delivery) = rig.core.deliveries.pop().expect("a wake for the new stream");
+    let (_, _, delivery) = rig.core.deliveries.pop().expect("a wake for the new stream");
     assert_eq!(delivery.subscription, "t");
 }

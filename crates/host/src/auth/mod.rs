@@ -148,6 +148,11 @@ impl Auth {
         Ok(())
     }
 
+    /// Takes the key that all nodes sign with: see [`Key::share`].
+    pub fn share_key(&self, settle: impl FnOnce(String) -> anyhow::Result<String>) -> anyhow::Result<()> {
+        if Key::share(&self.data, settle)? { self.reload() } else { Ok(()) }
+    }
+
     /// The answer to a request that is not to reach the routes: a refusal, or a signed token. `None` lets it pass.
     /// `needs`: of its route.
     pub fn answer(&self, request: &Request<'_>, needs: Needs, now_ms: u64) -> Option<Response> {

@@ -81,14 +81,32 @@ impl Key {
             ),
             read => read.with_context(|| format!("cannot read the key that signs tokens, {}", path.display()))?,
         };
-        let bytes = secret::bytes_of(text.trim_end()).filter(|bytes| bytes.len() == 32);
+        let bytes = bytes_of_key(&text);
         Ok(Self::of(
             &bytes.with_context(|| format!("{} is damaged: remove it, and a new one is made", path.display()))?,
         ))
     }
 
+    /// Takes the key that several servers share into a data folder, which has a key. `settle`: given the folder's key,
+    /// returns the one that counts. Returns whether the folder had another one.
+    pub fn share(data: &Path, settle: impl FnOnce(String) -> anyhow::Result<String>) -> anyhow::Result<bool> {
+        let path = data.join(KEY_FILE);
+        let own = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let settled = settle(own.clone())?;
+        ensure!(bytes_of_key(&settled).is_some(), "the key that nodes share for signing tokens is damaged");
+        if settled != own {
+            Self::write(&path, &settled)?;
+        }
+        Ok(settled != own)
+    }
+
     fn make(path: &Path) -> anyhow::Result<String> {
         let text = format!("{}\n", secret::text_of(&secret::random()?));
+        Self::write(path, &text)?;
+        Ok(text)
+    }
+
+    fn write(path: &Path, text: &str) -> anyhow::Result<()> {
         // Under another name first, so that a crash leaves no half of it.
         let unfinished = path.with_extension("key.new");
         let made = (|| {
@@ -97,8 +115,7 @@ impl Key {
             file.sync_all()?;
             fs::rename(&unfinished, path)
         })();
-        made.with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(text)
+        made.with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// The token of a claim.
@@ -133,6 +150,11 @@ impl Key {
         };
         Some(Claim { streams, shapes: written.shape, expires: written.expires, parent: written.parent })
     }
+}
+
+/// The bytes of a key as it is written, if it is one.
+fn bytes_of_key(text: &str) -> Option<Vec<u8>> {
+    secret::bytes_of(text.trim_end()).filter(|bytes| bytes.len() == 32)
 }
 
 /// Refuses a lifetime that no signed token may have: none at all, and more than 24 hours.

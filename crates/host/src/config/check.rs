@@ -143,8 +143,29 @@ fn check_node(config: &Config) -> anyhow::Result<()> {
     {
         bail!("--advertise {} must begin with http:// or https://", config.advertise);
     }
+    // Others append paths to it, and it is shown to operators.
+    let rest = config.advertise.split_once("://").map_or("", |(_, rest)| rest.trim_end_matches('/'));
+    if rest.contains(['/', '?', '#', '@', '\\']) || rest.chars().any(char::is_whitespace) {
+        bail!("--advertise {} must be scheme, host and port only, such as http://10.0.0.1:4437", config.advertise);
+    }
     if config.serves_shapes() {
-        bail!("nodes do not serve shapes yet: leave --database-url out, or start a server without --node for them");
+        check_shapes_of_node(config)?;
+    }
+    Ok(())
+}
+
+/// Postgres cuts names after 63 bytes, and those of nodes have the prefix's.
+const STREAM_ID_OF_NODES_MAX: usize = 34;
+
+fn check_shapes_of_node(config: &Config) -> anyhow::Result<()> {
+    if config.has_temporary_slot() {
+        bail!(
+            "--replication-temporary-slot (always on in `thalweg dev`) and --node contradict each other: another node goes on with the slot \
+             when this one is gone; leave --database-url or --replication-temporary-slot out"
+        );
+    }
+    if config.replication_stream_id.len() > STREAM_ID_OF_NODES_MAX {
+        bail!("--replication-stream-id must be {STREAM_ID_OF_NODES_MAX} letters at most on nodes");
     }
     Ok(())
 }

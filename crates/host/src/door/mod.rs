@@ -10,12 +10,11 @@ use crate::Guard;
 use crate::auth::Auth;
 use crate::config::Config;
 use crate::metrics;
-use crate::nodes;
+use crate::nodes::{self, Proofs};
 use crate::response::plain;
 use origins::Origins;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use subtle::ConstantTimeEq;
 use thalweg_http::{Method, Request, Response};
 
 /// Why a request was refused, other than by its token. `docs/protocol/refusals.md` lists the codes.
@@ -77,7 +76,7 @@ pub struct Door {
     /// The address that the server listens on.
     port: u16,
     /// By this other nodes show themselves: what they send on has passed their doors.
-    secret: Option<String>,
+    proofs: Option<Arc<Proofs>>,
 }
 
 impl Door {
@@ -88,24 +87,33 @@ impl Door {
             auth,
             refused: Default::default(),
             port,
-            secret: None,
+            proofs: None,
         }
     }
 
     /// The door of a node: requests that another one sends on were checked for host and origin there.
     #[must_use]
-    pub fn of_node(self, secret: String) -> Self {
-        Self { secret: Some(secret), ..self }
+    pub fn of_node(self, proofs: Arc<Proofs>) -> Self {
+        Self { proofs: Some(proofs), ..self }
     }
 
     fn is_from_node(&self, request: &Request<'_>) -> bool {
-        let given = self.secret.as_ref().and_then(|secret| Some((secret, request.headers.get(nodes::SECRET)?)));
-        given.is_some_and(|(secret, given)| secret.as_bytes().ct_eq(given).into())
+        let given = self.proofs.as_ref().zip(request.headers.get(nodes::SECRET));
+        given.is_some_and(|(proofs, given)| proofs.is_shown(given))
+    }
+
+    /// Whether a request says that a node has sent it, and does not show this process's proof: most likely it is for the
+    /// process that had this address before.
+    fn is_for_another_process(&self, request: &Request<'_>) -> bool {
+        self.proofs.is_some() && request.headers.get(nodes::SECRET).is_some() && !self.is_from_node(request)
     }
 
     /// The refusal of a request to a route with this guard. `None` passes the request. With `whole` the body is
     /// complete.
     pub fn judge(&self, request: &Request<'_>, guard: Guard, now_ms: u64, whole: bool) -> Option<Response> {
+        if self.is_for_another_process(request) {
+            return Some(nodes::not_a_node());
+        }
         if let Some(refused) = self.origin_of(request, guard) {
             return Some(self.refuse(&refused));
         }

@@ -24,9 +24,10 @@ mod tests;
 
 pub use fetch::{Fetched, fetch};
 pub use look::{Held, Verified, look, verify};
-pub use stats::MirrorStats;
+pub use stats::{MirrorStats, add_requests};
 pub use stopped::objects;
 
+use crate::bucket_unit::Prefix;
 use crate::config::Config;
 use crate::folder::Folder;
 use crate::unit::UnitLogs;
@@ -44,11 +45,11 @@ use std::time::{Duration, Instant};
 use thalweg_disk::{Disk, RealDisk};
 use thalweg_journal::FileJournal;
 use thalweg_log::{Loss, OBJECTS, epoch_of};
-use thalweg_object::{Beacon, Bucket, BucketOptions, Mirror};
+use thalweg_object::{Beacon, Bucket, BucketOptions, Mirror, Shown};
 use thalweg_storage::{CacheOptions, CachedStorage, Folders, Remote, Storage, StoreId, TieredStorage};
 
 /// The name of the data folder's unit in the bucket.
-const UNIT: &str = "main";
+pub(crate) const UNIT: &str = "main";
 /// The folders of objects and of the marks of those that are copied.
 const FOLDERS: Folders<'_> = Folders { objects: OBJECTS, marks: "copies" };
 /// The folder of the cache.
@@ -92,8 +93,13 @@ pub(crate) fn prepare(folder: &Folder, config: &Config) -> anyhow::Result<Option
     let options = BucketOptions { deadline: START_WITHIN, timeout: START_WITHIN / 3, ..BucketOptions::default() };
     let asked = Bucket::open(location, options)?;
     let name = location.to_string();
+    let answers = asked.check();
+    // A bucket that does not answer now is asked again when the replicated streams are opened.
+    if answers.is_ok() && matches!(Prefix::find(&asked), Ok(Some(prefix)) if prefix.is_of_nodes()) {
+        anyhow::bail!("{name} belongs to nodes: start with --node, or take another prefix");
+    }
     let read = || -> anyhow::Result<Found> {
-        asked.check()?;
+        answers?;
         Found::read(&Mirror::new(asked.clone(), UNIT, 0))
     };
     let bucket = Bucket::open(location, BucketOptions::default())?;
@@ -311,15 +317,19 @@ impl Shared {
 
     /// Until the last copy is done.
     fn shine(&self, mut owner: Owner, every: Duration) {
-        let beacon = Beacon::new(self.bucket.clone(), beacon::KEY);
+        let new = || Beacon::new(self.bucket.clone(), beacon::KEY);
+        let mut beacon = new();
         loop {
             // Before this server has acquired the mirror, the beacon may be another one's.
             if self.mirror.is_acquired() {
                 match self.mirror.is_deposed() {
                     Ok(true) => return self.depose(),
                     Ok(false) => {
-                        if let Err(error) = beacon.show(owner.next()) {
-                            tracing::debug!(%error, "the beacon could not be renewed");
+                        match beacon.show(&owner.next()) {
+                            Ok(Shown::Written) => {}
+                            // Nobody but a person removes it.
+                            Ok(Shown::Retired) => beacon = new(),
+                            Err(error) => tracing::debug!(%error, "the beacon could not be renewed"),
                         }
                     }
                     Err(error) => tracing::debug!(%error, "the mirror's root could not be read"),

@@ -3,7 +3,7 @@
 use crate::metrics::{Kind, Page};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use thalweg_object::{self as object, Bucket, RequestStats};
+use thalweg_object::{self as object, Bucket};
 use thalweg_storage::{CacheStats, TierStats};
 
 #[derive(Default)]
@@ -61,7 +61,7 @@ pub struct MirrorStats {
     missing: u64,
     tiers: TierStats,
     cache: CacheStats,
-    requests: Vec<(object::Kind, RequestStats)>,
+    bucket: Bucket,
 }
 
 impl MirrorStats {
@@ -75,7 +75,7 @@ impl MirrorStats {
             missing: load(&counters.missing),
             tiers: *counters.tiers.lock(),
             cache,
-            requests: object::Kind::ALL.into_iter().map(|kind| (kind, bucket.stats(kind))).collect(),
+            bucket: bucket.clone(),
         }
     }
 
@@ -102,13 +102,22 @@ impl MirrorStats {
             ("cache_bytes", Gauge, "Bytes of the cache's files.", f(cache.disk_bytes)),
             ("cache_damaged_total", Counter, "Cached blocks that were not as they had been written, and were dropped.", f(cache.damaged)),
         ]);
-        for (kind, of) in &self.requests {
-            page.add_labelled(&format!("kind=\"{}\"", kind.name()), [
-                ("store_requests_total", Counter, "Requests to the bucket, by kind, repetitions included.", f(of.requests)),
-                ("store_request_failures_total", Counter, "Requests to the bucket that failed or were not answered, by kind.", f(of.failures)),
-                ("store_request_bytes_total", Counter, "Bytes of contents that requests to the bucket have carried, by kind.", f(of.bytes)),
-                ("store_request_seconds_total", Counter, "Time from sending a request to its answer, summed, by kind.", f(of.nanos) / 1e9),
-            ]);
-        }
+        add_requests(page, &self.bucket);
+    }
+}
+
+/// Figures of the requests to a bucket, by kind: what the store bills.
+#[allow(clippy::cast_precision_loss, reason = "counters beyond 2^53 may lose their last digits on the page")]
+#[rustfmt::skip]
+pub fn add_requests(page: &mut Page, bucket: &Bucket) {
+    use Kind::Counter;
+    let f = |n: u64| n as f64;
+    for (kind, of) in object::Kind::ALL.into_iter().map(|kind| (kind, bucket.stats(kind))) {
+        page.add_labelled(&format!("kind=\"{}\"", kind.name()), [
+            ("store_requests_total", Counter, "Requests to the bucket, by kind, repetitions included.", f(of.requests)),
+            ("store_request_failures_total", Counter, "Requests to the bucket that failed or were not answered, by kind.", f(of.failures)),
+            ("store_request_bytes_total", Counter, "Bytes of contents that requests to the bucket have carried, by kind.", f(of.bytes)),
+            ("store_request_seconds_total", Counter, "Time from sending a request to its answer, summed, by kind.", f(of.nanos) / 1e9),
+        ]);
     }
 }

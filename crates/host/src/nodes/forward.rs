@@ -1,6 +1,6 @@
 //! Requests to other nodes, on connections that are kept. The client is asynchronous; its runtime stays in this module.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,6 +16,10 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 const AHEAD_BYTES: usize = 256 << 10;
 /// Answers up to this many bytes are read whole.
 const WHOLE_BYTES: u64 = 64 << 10;
+/// The longest announcement.
+const ASKED_BYTES_MAX: usize = 64 << 10;
+/// The longest answer to a question of subscriptions.
+const ANSWER_BYTES_MAX: usize = 32 << 20;
 
 /// Header fields of one hop, which the server and the client of each connection write themselves.
 const OF_ONE_HOP: [&str; 10] = [
@@ -60,7 +64,12 @@ impl OwnedRequest {
             None => request.path.to_owned(),
         };
         let ours = |name: &str| name.len() >= 8 && name.as_bytes()[..8].eq_ignore_ascii_case(b"thalweg-");
-        let passes = |name: &str| !ours(name) && !OF_ONE_HOP.iter().any(|hop| name.eq_ignore_ascii_case(hop));
+        // What the client names for its connection is of one hop too (RFC 9110, section 7.6.1).
+        let of_connection = request.headers.get("connection").and_then(|value| std::str::from_utf8(value).ok());
+        let of_connection = of_connection.unwrap_or_default();
+        let is_of_connection = |name: &str| of_connection.split(',').any(|of| of.trim().eq_ignore_ascii_case(name));
+        let is_of_hop = |name: &str| OF_ONE_HOP.iter().any(|hop| name.eq_ignore_ascii_case(hop));
+        let passes = |name: &str| !ours(name) && !is_of_hop(name) && !is_of_connection(name);
         let headers = request.headers.0.iter().filter(|(name, _)| passes(name));
         let headers = headers.map(|(name, value)| ((*name).to_owned(), value.to_vec())).collect();
         Self { method, target, headers, body: Bytes::copy_from_slice(request.body) }
@@ -110,6 +119,12 @@ impl OwnedRequest {
     #[must_use]
     pub fn is_put(&self) -> bool {
         self.method == reqwest::Method::PUT
+    }
+
+    /// Whether it is a DELETE.
+    #[must_use]
+    pub fn is_delete(&self) -> bool {
+        self.method == reqwest::Method::DELETE
     }
 
     /// The path.
@@ -194,15 +209,114 @@ impl Forwarder {
             builder = builder.header(*name, value.as_str());
         }
         self.runtime.as_ref()?.block_on(async {
-            let answer = builder.send().await.ok()?;
-            if answer.status().as_u16() != 200 { None } else { answer.bytes().await.ok() }
+            let found = builder.send().await.ok()?;
+            match whole(found, ASKED_BYTES_MAX).await {
+                Asked::Answer(200, answer) => Some(answer),
+                _ => None,
+            }
         })
+    }
+}
+
+/// Ends the wait for an answer: the present one, or the next if there is none.
+#[derive(Clone, Default)]
+pub struct Interrupt(Arc<tokio::sync::Notify>);
+
+impl Interrupt {
+    /// Interrupts.
+    pub fn now(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// What came of a question to another node.
+pub enum Asked {
+    /// Its status and body.
+    Answer(u16, Bytes),
+    /// The wait was ended from outside.
+    Interrupted,
+    /// No answer came, or one that is too long.
+    Failed(String),
+}
+
+impl Forwarder {
+    /// Posts to the node at `base`, and waits for the whole answer.
+    pub fn post(
+        &self,
+        base: &str,
+        path: &str,
+        more: &[(&str, String)],
+        body: Bytes,
+        within: Duration,
+        interrupt: Option<&Interrupt>,
+    ) -> Asked {
+        let Some(runtime) = &self.runtime else { return Asked::Failed("the node stops".into()) };
+        let builder = self.post_of(base, path, more, body, within);
+        let answer = async {
+            match builder.send().await {
+                Ok(found) => whole(found, ANSWER_BYTES_MAX).await,
+                Err(error) => Asked::Failed(error.to_string()),
+            }
+        };
+        runtime.block_on(async {
+            match interrupt {
+                None => answer.await,
+                Some(Interrupt(notify)) => tokio::select! {
+                    answer = answer => answer,
+                    () = notify.notified() => Asked::Interrupted,
+                },
+            }
+        })
+    }
+
+    /// Posts to the node at `base`; the status and the header fields of its answer.
+    pub fn post_for_head(
+        &self,
+        base: &str,
+        path: &str,
+        more: &[(&str, String)],
+        body: Bytes,
+        within: Duration,
+    ) -> Result<(u16, reqwest::header::HeaderMap), String> {
+        let Some(runtime) = &self.runtime else { return Err("the node stops".into()) };
+        let request = self.post_of(base, path, more, body, within);
+        // Its timer is made by the call, which must be within the runtime.
+        let found = runtime.block_on(async { request.send().await });
+        found.map(|found| (found.status().as_u16(), found.headers().clone())).map_err(|error| error.to_string())
+    }
+
+    fn post_of(
+        &self,
+        base: &str,
+        path: &str,
+        more: &[(&str, String)],
+        body: Bytes,
+        within: Duration,
+    ) -> reqwest::RequestBuilder {
+        let mut builder = self.client.post(format!("{}{path}", base.trim_end_matches('/'))).timeout(within).body(body);
+        for (name, value) in more {
+            builder = builder.header(*name, value.as_str());
+        }
+        builder
     }
 }
 
 impl Drop for Forwarder {
     fn drop(&mut self) {
         self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
+/// An answer with its whole body, of at most so many bytes.
+async fn whole(mut found: reqwest::Response, bytes_max: usize) -> Asked {
+    let mut bytes = BytesMut::new();
+    loop {
+        match found.chunk().await {
+            Ok(Some(chunk)) if bytes.len() + chunk.len() <= bytes_max => bytes.extend_from_slice(&chunk),
+            Ok(Some(_)) => return Asked::Failed(format!("the answer has more than {bytes_max} bytes")),
+            Ok(None) => return Asked::Answer(found.status().as_u16(), bytes.freeze()),
+            Err(error) => return Asked::Failed(error.to_string()),
+        }
     }
 }
 

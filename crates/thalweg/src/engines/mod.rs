@@ -14,9 +14,9 @@ pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<(Engines, Arc<streams::Serv
     let mut engines = Engines::default();
     let streams = engines.add(streams::open(boot)?);
     engines.add(replicated::open(boot, &streams)?);
-    engines.add(crate::nodes::open(boot, &streams)?);
-    engines.add(shapes::open(boot)?);
-    engines.add(subscriptions::open(boot, &streams)?);
+    let node = engines.add(crate::nodes::open(boot, &streams)?);
+    engines.add(shapes::open(boot, &node)?);
+    engines.add(subscriptions::open(boot, &streams, &node)?);
     Ok((engines, streams))
 }
 

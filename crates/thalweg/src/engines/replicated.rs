@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use thalweg_disk::{Disk, RealDisk};
 use thalweg_host::background::{self, Background};
-use thalweg_host::bucket_unit::{BucketUnit, Prefix};
+use thalweg_host::bucket_unit::{BucketUnit, Prefix, Which};
 use thalweg_host::config::{Config, Switch};
 use thalweg_host::folder::Folder;
 use thalweg_host::metrics::{Kind, Page};
@@ -92,7 +92,7 @@ impl Opener {
     fn take_over(&self, bucket: &Bucket) -> anyhow::Result<BucketUnit<StreamState>> {
         let prefix = Prefix::settle(bucket, UNITS, false)?;
         let disk: &dyn Disk = &self.disk;
-        BucketUnit::open(bucket, &prefix, 0, (disk, self.config.cache_bytes.0 / 4), &self.config)
+        BucketUnit::open(bucket, &prefix, Which::Streams(0), (disk, self.config.cache_bytes.0 / 4), &self.config)
     }
 
     /// Reports every advance of the unit's journal. A journal that another server has taken over stops this one.

@@ -1,5 +1,7 @@
-//! The engine of shapes. It serves if a database is configured; its kernel unit is derived from that database.
+//! The engine of shapes. It serves if a database is configured; its kernel unit is derived from that database. On nodes
+//! one of them has the unit, in the bucket, and all serve: `nodes/shapes.rs` opens and closes it.
 
+use crate::nodes::{Door, Served, ServedNode};
 use anyhow::Context as _;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -8,13 +10,16 @@ use thalweg_host::config::{Config, Switch};
 use thalweg_host::folder::Folder;
 use thalweg_host::kernel;
 use thalweg_host::metrics::{Families, Kind, Page};
+use thalweg_host::nodes::Place;
 use thalweg_host::plain;
 use thalweg_host::{Boot, Engine, Guard, Paths, Route, Unit};
 use thalweg_http::{Context, Method, Reply, Request, Response};
 use thalweg_journal::Journal;
 use thalweg_log::FileUnit;
 use thalweg_pg as pg;
-use thalweg_shapes::{Denied, Granted, LogState, Settings, Shapes, ShapesConfig, ShapesService, ShapesStats};
+use thalweg_shapes::{
+    Denied, Granted, LogState, Ownership, Settings, Shapes, ShapesConfig, ShapesService, ShapesStats,
+};
 
 /// The unit that shapes are kept in, and its folder beside the files of the streams' unit.
 const NAME: &str = "shapes";
@@ -31,11 +36,42 @@ const FIRST_SHARED_AGE_S: u64 = 3600;
 
 /// The service of shapes, if configured, and the authentication of its clients.
 pub(crate) struct ServedShapes {
-    /// `None`: no database is configured.
-    running: Option<Running>,
+    at: At,
+    access: Access,
+}
+
+/// Where the shapes are.
+enum At {
+    /// No database is configured.
+    Nowhere,
+    Here(Box<Running>),
+    /// On one of the nodes, this one or another.
+    Nodes {
+        served: Arc<Served>,
+        door: Arc<dyn Door>,
+    },
+}
+
+/// What clients must show.
+#[derive(Clone)]
+pub(crate) struct Access {
     /// Whether shapes require a secret of every client, or a token in its place.
     asks: bool,
     auth: Option<Arc<Auth>>,
+}
+
+impl Access {
+    /// As the settings say.
+    pub(crate) fn of_settings(boot: Boot<'_>) -> Self {
+        Self { asks: boot.config.shape_insecure == Switch::Off, auth: boot.auth.cloned() }
+    }
+
+    /// Rights of the request, if it carries a token in place of the secret.
+    pub(crate) fn of(&self, request: &Request<'_>, now_ms: u64) -> Result<Option<Granted>, Denied> {
+        let auth =
+            self.auth.as_ref().filter(|_| request.method != Method::Options && !ShapesService::gives_secret(request));
+        auth.map_or(Ok(None), |auth| auth.shapes(request, now_ms, !self.asks))
+    }
 }
 
 /// Shapes and their kernel unit.
@@ -45,14 +81,20 @@ struct Running {
     service: ShapesService,
 }
 
-pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<ServedShapes> {
-    let Boot { config, folder, auth, .. } = boot;
-    let running = if config.serves_shapes() { Some(Running::open(folder, config)?) } else { None };
-    if let Some(running) = &running {
-        boot.share_chunks_of(&running.kernel);
-    }
-    let asks = running.is_some() && config.shape_insecure == Switch::Off;
-    Ok(ServedShapes { running, asks, auth: auth.cloned() })
+pub(crate) fn open(boot: Boot<'_>, node: &ServedNode) -> anyhow::Result<ServedShapes> {
+    let Boot { config, folder, .. } = boot;
+    let access = Access::of_settings(boot);
+    let at = match node.served() {
+        Some(served) => At::Nodes { served: Arc::clone(served), door: served.door_of_shapes() },
+        None if config.serves_shapes() => {
+            let running = Running::open(folder, config)?;
+            boot.share_chunks_of(&running.kernel);
+            At::Here(Box::new(running))
+        }
+        None => At::Nowhere,
+    };
+    let asks = access.asks && !matches!(at, At::Nowhere);
+    Ok(ServedShapes { at, access: Access { asks, ..access } })
 }
 
 impl Running {
@@ -67,11 +109,29 @@ impl Running {
 }
 
 impl ServedShapes {
-    /// Rights of the request, if it carries a token in place of the secret.
-    fn access(&self, request: &Request<'_>, now_ms: u64) -> Result<Option<Granted>, Denied> {
-        let auth =
-            self.auth.as_ref().filter(|_| request.method != Method::Options && !ShapesService::gives_secret(request));
-        auth.map_or(Ok(None), |auth| auth.shapes(request, now_ms, !self.asks))
+    /// Calls `f` with the service, if this process has the shapes.
+    fn with_service<T>(&self, f: impl FnOnce(&ShapesService) -> T) -> Option<T> {
+        match &self.at {
+            At::Nowhere => None,
+            At::Here(running) => Some(f(&running.service)),
+            At::Nodes { served, .. } => served.shapes()?.now().map(|open| f(&open.service)),
+        }
+    }
+}
+
+/// Sends a request for shapes to the node that has them.
+fn route(served: &Arc<Served>, door: &Arc<dyn Door>, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
+    // What has no name in a request to another node is refused as the shapes do.
+    if matches!(request.method, Method::Other(_)) {
+        return Reply::Now(plain(404, "text/plain; charset=utf-8").body("Not found"));
+    }
+    match served.place_of_shapes() {
+        None => Reply::Now(plain(404, "application/json").body(NO_SHAPES)),
+        // Who asks for the state does not wait for a better one.
+        Some(Place::Nowhere) if ShapesService::is_health(request.path) => {
+            Reply::Now(plain(202, "application/json; charset=utf-8").body(r#"{"status":"starting"}"#))
+        }
+        Some(_) => served.route_to(door, served.shapes_unit(), request, cx),
     }
 }
 
@@ -82,8 +142,8 @@ impl Engine for ServedShapes {
         vec![
             Route {
                 paths: Paths::Spelled(ShapesService::serves),
-                guard: Guard::Own { asks: self.asks },
-                is_served: self.running.is_some(),
+                guard: Guard::Own { asks: self.access.asks },
+                is_served: !matches!(self.at, At::Nowhere),
                 shown: ("/v1/shape", help),
             },
             // Without a database this route explains that no shapes exist.
@@ -97,24 +157,34 @@ impl Engine for ServedShapes {
     }
 
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
-        match &self.running {
-            None => Reply::Now(plain(404, "application/json").body(NO_SHAPES)),
-            Some(running) if ADMIN.fit(request.path) => running.service.admin(request, cx),
-            Some(running) => running.service.handle_as(request, self.access(request, cx.now_ms), cx),
+        match &self.at {
+            At::Nowhere => Reply::Now(plain(404, "application/json").body(NO_SHAPES)),
+            At::Here(running) if ADMIN.fit(request.path) => running.service.admin(request, cx),
+            At::Here(running) => running.service.handle_as(request, self.access.of(request, cx.now_ms), cx),
+            At::Nodes { served, door } => route(served, door, request, cx),
         }
     }
 
     fn on_head(&self, head: &Request<'_>, now_ms: u64) -> Option<Response> {
-        let running = self.running.as_ref().filter(|_| !ADMIN.fit(head.path))?;
-        running.service.on_head(head, self.access(head, now_ms), now_ms)
+        if ADMIN.fit(head.path) {
+            return None;
+        }
+        match &self.at {
+            At::Nowhere => None,
+            At::Here(running) => running.service.on_head(head, self.access.of(head, now_ms), now_ms),
+            At::Nodes { served, .. } => served.shapes()?.on_head(head, now_ms),
+        }
     }
 
     fn unit(&self) -> Option<Unit> {
-        self.running.as_ref().map(|running| Unit::derived(NAME, PREFIX, &running.kernel))
+        match &self.at {
+            At::Here(running) => Some(Unit::derived(NAME, PREFIX, &running.kernel)),
+            At::Nowhere | At::Nodes { .. } => None,
+        }
     }
 
     fn health(&self) -> Result<(), String> {
-        match self.running.as_ref().is_some_and(|running| running.service.stats().disk_full) {
+        match self.with_service(|service| service.stats().disk_full).unwrap_or_default() {
             true => Err("shapes: the disk is full: changes of Postgres wait, rows are read".to_owned()),
             false => Ok(()),
         }
@@ -122,17 +192,37 @@ impl Engine for ServedShapes {
 
     /// Without a database there are no metrics: an alert on the source must not fire then.
     fn metrics(&self, page: &mut Page) {
-        if let Some(running) = &self.running {
-            let journal = &running.kernel.journal;
-            page.add(families(&running.service.stats(), journal.stats().held_bytes, journal.poisoned().is_some()));
+        match &self.at {
+            At::Nowhere => {}
+            At::Here(running) => {
+                let journal = &running.kernel.journal;
+                page.add(families(&running.service.stats(), journal.stats().held_bytes, journal.poisoned().is_some()));
+            }
+            At::Nodes { served, .. } => metrics_of_node(served, page),
         }
     }
 
     fn stop(&self) {
-        if let Some(running) = &self.running {
+        if let At::Here(running) = &self.at {
             running.shapes.lock().stop();
         }
     }
+}
+
+/// Figures of the shapes, if this node has them: they have one follower, so sums over all nodes are right.
+#[allow(clippy::cast_precision_loss, reason = "counters beyond 2^53 may lose their last digits on the page")]
+fn metrics_of_node(served: &Arc<Served>, page: &mut Page) {
+    let Some(home) = served.shapes() else { return };
+    let open = home.now();
+    let help = "1 while this node has the shapes: it follows Postgres, or is about to.";
+    page.add([("node_shapes_owned", Kind::Gauge, help, f64::from(u8::from(open.is_some())))]);
+    let Some(open) = open else { return };
+    let journal = &open.kernel.journal;
+    page.add(families(&open.service.stats(), journal.stats().held_bytes, journal.poisoned().is_some()));
+    let label = format!("unit=\"{}\"", open.kernel.name);
+    page.add_labelled(&label, Unit::in_bucket(&open.kernel).families());
+    let help = "The epoch by which this node owns the unit.";
+    page.add_labelled(&label, [("node_unit_epoch", Kind::Gauge, help, open.kernel.epoch() as f64)]);
 }
 
 /// Whether the addresses of the database can be understood.
@@ -143,7 +233,7 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn settings(config: &Config, spill: std::path::PathBuf) -> anyhow::Result<ShapesConfig> {
+pub(crate) fn settings(config: &Config, spill: std::path::PathBuf) -> anyhow::Result<ShapesConfig> {
     let database = database(config, &config.database_url).context("--database-url")?;
     let query_database = match config.query_database_url.as_str() {
         "" => database.clone(),
@@ -174,6 +264,8 @@ fn settings(config: &Config, spill: std::path::PathBuf) -> anyhow::Result<Shapes
         compact_bytes: config.shape_compact_bytes.0,
         connections: config.shape_database_connections,
         stream_id: config.replication_stream_id.clone(),
+        stack: None,
+        ownership: Ownership::default(),
         manual_publishing: config.manual_publishing == Switch::On,
         temporary_slot: config.has_temporary_slot(),
         failover_slot: config.replication_failover_slot == Switch::On,

@@ -5,7 +5,7 @@ use crate::nodes::{Served, Share};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use thalweg_host::auth;
+use thalweg_host::auth::{self, KEY_FILE};
 use thalweg_host::background::{self, Background};
 use thalweg_host::config::Config;
 use thalweg_host::folder::Folder;
@@ -44,6 +44,9 @@ pub(crate) struct ServedStreams {
 pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<ServedStreams> {
     let Boot { config, folder, auth, gate, .. } = boot;
     let share = Share::of(config)?;
+    if let (Some(share), Some(auth)) = (&share, auth) {
+        auth.share_key(|own| share.settle_once(KEY_FILE, own))?;
+    }
     let (kernel, mirroring) = kernel::open(folder, config)?;
     boot.share_chunks_of(&kernel);
     folder.note_running(config.durability.of_journal())?;
@@ -124,12 +127,13 @@ impl Engine for ServedStreams {
         use Kind::{Counter, Gauge};
         let f = |n: u64| n as f64;
         let (s, logs) = (self.streams.stats(), self.kernel.logs.stats());
-        let count = logs.logs.saturating_sub(self.others.get().map_or(0, |count| count()));
+        let of_folder = logs.logs.saturating_sub(self.others.get().map_or(0, |count| count()));
+        let count = of_folder + self.streams.beside();
         page.add([
-            ("streams", Gauge, "Streams that exist.", f(count)),
+            ("streams", Gauge, "Streams that exist; on a node those of the units that it owns.", f(count)),
             ("streams_max", Gauge, "Streams that there may be.", f(self.streams_max)),
             ("appends_total", Counter, "Append requests accepted.", f(s.appends)),
-            ("append_bytes_total", Counter, "Bytes of content accepted.", f(logs.appended_bytes)),
+            ("append_bytes_total", Counter, "Bytes of content accepted.", f(s.append_bytes)),
             ("append_duplicates_total", Counter, "Retries of idempotent producers recognised.", f(s.duplicates)),
             ("read_held_bytes", Gauge, "Memory of answers that are not sent yet, and of chunks kept for more readers.", f(self.kernel.logs.held_bytes())),
             ("compressed_from_bytes_total", Counter, "Bytes of reads that were compressed, before.", f(s.compressed_from_bytes)),

@@ -1,12 +1,14 @@
-//! The units of streams that this node owns: opened, served and closed.
+//! The units that this node owns: opened, served and closed. `shapes` has the one of shapes.
 
 use super::Share;
+use super::shapes::{self, ShapesHome};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use thalweg_disk::{Disk, RealDisk};
-use thalweg_host::bucket_unit::{BucketUnit, Prefix};
+use thalweg_host::bucket_unit::{BucketUnit, Prefix, Which};
 use thalweg_host::config::{Config, Switch};
 use thalweg_host::metrics::{Kind, Page};
 use thalweg_host::nodes::Keeper;
@@ -15,9 +17,11 @@ use thalweg_journal::Journal;
 use thalweg_object::Bucket;
 use thalweg_rounds::Rounds;
 use thalweg_streams::{StreamState, Streams};
+use thalweg_subscriptions::{Prepared, Subscriptions};
 
-/// How long giving up a unit waits for the bucket. What is not settled then is replayed by the next owner.
-const CLOSE_WITHIN: Duration = Duration::from_secs(3);
+/// How long giving up a unit waits for its background work, and then for the bucket. What is not settled then is replayed
+/// by the next owner.
+pub(super) const CLOSE_WITHIN: Duration = Duration::from_secs(3);
 
 pub(crate) struct UnitKeeper {
     config: Config,
@@ -25,19 +29,33 @@ pub(crate) struct UnitKeeper {
     bucket: Bucket,
     prefix: Prefix,
     streams: Arc<Streams>,
+    /// Once they are open.
+    subscriptions: OnceLock<Arc<Subscriptions>>,
+    /// Those of units that are taken, and not served yet.
+    prepared: Mutex<BTreeMap<u64, Prepared>>,
+    /// If the settings name their database.
+    shapes: Option<Arc<ShapesHome>>,
     rounds: OnceLock<Arc<Rounds>>,
     units: Mutex<BTreeMap<u64, Arc<BucketUnit<StreamState>>>>,
     jobs: Mutex<BTreeMap<u64, Jobs>>,
 }
 
 impl UnitKeeper {
-    pub(super) fn new(boot: Boot<'_>, share: &Share, streams: &Arc<Streams>) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        boot: Boot<'_>,
+        share: &Share,
+        streams: &Arc<Streams>,
+        shapes: Option<Arc<ShapesHome>>,
+    ) -> anyhow::Result<Self> {
         Ok(Self {
             config: boot.config.clone(),
             disk: RealDisk::open(boot.folder.path())?,
             bucket: share.bucket.clone(),
             prefix: share.prefix.clone(),
             streams: Arc::clone(streams),
+            subscriptions: OnceLock::new(),
+            prepared: Mutex::default(),
+            shapes,
             rounds: OnceLock::new(),
             units: Mutex::default(),
             jobs: Mutex::default(),
@@ -45,7 +63,19 @@ impl UnitKeeper {
     }
 
     pub(super) fn use_rounds(&self, rounds: Arc<Rounds>) {
+        if let Some(shapes) = &self.shapes {
+            shapes.use_rounds(Arc::clone(&rounds));
+        }
         let _ = self.rounds.set(rounds);
+    }
+
+    pub(super) fn use_subscriptions(&self, subscriptions: Arc<Subscriptions>) {
+        let _ = self.subscriptions.set(subscriptions);
+    }
+
+    /// Those of shapes, if the number is that of their unit.
+    fn shapes(&self, unit: u64) -> Option<&Arc<ShapesHome>> {
+        self.shapes.as_ref().filter(|_| unit == self.prefix.units)
     }
 
     fn unit(&self, unit: u64) -> Option<Arc<BucketUnit<StreamState>>> {
@@ -55,22 +85,26 @@ impl UnitKeeper {
     /// Figures of all units that it has.
     #[allow(clippy::cast_precision_loss, reason = "counters beyond 2^53 may lose their last digits on the page")]
     pub(super) fn metrics(&self, page: &mut Page) {
-        let units: Vec<_> = self.units.lock().iter().map(|(unit, kept)| (*unit, Arc::clone(kept))).collect();
-        for (unit, kept) in units {
+        let units: Vec<_> = self.units.lock().values().cloned().collect();
+        for kept in units {
             let label = format!("unit=\"{}\"", kept.name);
             page.add_labelled(&label, Unit::in_bucket(&kept).families());
             let help = "The epoch by which this node owns the unit.";
             page.add_labelled(&label, [("node_unit_epoch", Kind::Gauge, help, kept.epoch() as f64)]);
-            let _ = unit;
         }
     }
 }
 
 impl Keeper for UnitKeeper {
     fn take(&self, unit: u64) -> anyhow::Result<u64> {
+        if let Some(shapes) = self.shapes(unit) {
+            return shapes.take();
+        }
         let disk: &dyn Disk = &self.disk;
-        let cache_bytes = (self.config.cache_bytes.0 / self.prefix.units).max(8 << 20);
-        let kept = BucketUnit::open(&self.bucket, &self.prefix, unit, (disk, cache_bytes), &self.config)?;
+        let of_shapes = self.shapes.as_ref().map_or(0, |_| shapes::cache_bytes(&self.config));
+        let cache_bytes = (self.config.cache_bytes.0.saturating_sub(of_shapes) / self.prefix.units).max(8 << 20);
+        let kept =
+            BucketUnit::open(&self.bucket, &self.prefix, Which::Streams(unit), (disk, cache_bytes), &self.config)?;
         let epoch = kept.epoch();
         if let Some(rounds) = self.rounds.get() {
             let of_host = Unit::in_bucket(&kept);
@@ -80,36 +114,78 @@ impl Keeper for UnitKeeper {
             let jobs = keep(rounds, &of_host, Keeping { reserve, settles, bound_bytes });
             self.jobs.lock().insert(unit, jobs);
         }
+        // Read while nobody writes, and before anything waits for the unit.
+        let prepared = Subscriptions::prepare(unit, Arc::clone(&kept.logs));
+        self.prepared.lock().insert(unit, prepared);
         self.units.lock().insert(unit, Arc::new(kept));
         Ok(epoch)
     }
 
     fn still_owns(&self, unit: u64) -> anyhow::Result<bool> {
+        if let Some(shapes) = self.shapes(unit) {
+            return shapes.still_owns();
+        }
         self.unit(unit).map_or(Ok(false), |kept| kept.still_owned())
     }
 
     fn serve(&self, unit: u64) {
+        if let Some(shapes) = self.shapes(unit) {
+            return shapes.serve();
+        }
         let Some(kept) = self.unit(unit) else { return };
         if let Some(wake) = self.streams.join_unit(unit, Arc::clone(&kept.logs)) {
             wake();
             kept.journal.subscribe(Arc::new(wake));
         }
+        // A unit that is served again after a gap has its subscriptions already.
+        let prepared = self.prepared.lock().remove(&unit);
+        if let Some((subscriptions, prepared)) = self.subscriptions.get().zip(prepared) {
+            subscriptions.join(prepared);
+        }
     }
 
     fn is_lost(&self, unit: u64) -> bool {
-        self.unit(unit).is_none_or(|kept| kept.journal.poisoned().is_some())
+        if let Some(shapes) = self.shapes(unit) {
+            return shapes.is_lost();
+        }
+        self.unit(unit).is_none_or(|kept| kept.is_lost())
     }
 
     fn give_up(&self, unit: u64) {
+        if let Some(shapes) = self.shapes(unit) {
+            return shapes.give_up();
+        }
+        drop(self.prepared.lock().remove(&unit));
+        self.subscriptions.get().iter().for_each(|subscriptions| subscriptions.leave(unit));
         self.streams.leave_unit(unit);
-        let jobs = self.jobs.lock().remove(&unit);
-        jobs.iter().for_each(Jobs::retire);
+        let jobs = Arc::new(self.jobs.lock().remove(&unit));
         let Some(kept) = self.units.lock().remove(&unit) else { return };
-        if kept.journal.poisoned().is_some() {
-            return;
+        let of_unit = Arc::clone(&jobs);
+        let (done, ended) = std::sync::mpsc::channel();
+        let end = move || {
+            // A turn that has begun is waited for: a merge may take minutes.
+            of_unit.iter().for_each(Jobs::retire);
+            let _ = done.send(());
+            if kept.is_lost() {
+                return;
+            }
+            if let Err(error) = kept.close_within(CLOSE_WITHIN) {
+                tracing::warn!(
+                    unit,
+                    error = format!("{error:#}"),
+                    "a unit was not closed: its next owner replays more"
+                );
+            }
+            let _ = done.send(());
+        };
+        if let Err(error) = std::thread::Builder::new().name("give up".into()).spawn(end) {
+            tracing::warn!(unit, %error, "no thread to close a unit: its next owner replays more");
+            return jobs.iter().for_each(Jobs::retire);
         }
-        if let Err(error) = kept.close_within(CLOSE_WITHIN) {
-            tracing::warn!(unit, error = format!("{error:#}"), "a unit was not closed: its next owner replays more");
+        // Its next owner need not wait for the turn: what this owner writes from then on is refused.
+        if ended.recv_timeout(CLOSE_WITHIN) == Err(RecvTimeoutError::Timeout) {
+            return tracing::warn!(unit, "a unit is given up while its background work goes on");
         }
+        let _ = ended.recv_timeout(2 * CLOSE_WITHIN);
     }
 }

@@ -1,9 +1,11 @@
 //! The list of the streams of all nodes: each lists those of its units, and the node that was asked merges the pages.
 
+use super::route::field;
 use super::{Served, refused};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use thalweg_host::nodes::{self, Forwarded, Forwarding, Node, OwnedRequest, Place};
+use thalweg_host::nodes::{Forwarded, Forwarding, OwnedRequest, Place};
 use thalweg_http::{Body, Context, Method, Pending, Poll, Reply, Request, Response};
 use thalweg_streams::listed_prefix;
 
@@ -14,33 +16,75 @@ impl Served {
 
     pub(super) fn list(self: &Arc<Self>, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
         let Some(node) = self.node.get() else { return Reply::Now(incomplete()) };
-        if (0..node.units()).any(|unit| node.place(unit) == Place::Nowhere) || !is_current(node) {
+        if (0..node.units()).any(|unit| node.place(unit) == Place::Nowhere) {
             return Reply::Now(incomplete());
         }
-        let own = match self.streams.streams.handle(request, cx) {
+        let own = match self.own_list(request, cx) {
             Reply::Now(response) => return Reply::Now(response),
             Reply::Held(..) => return Reply::Now(incomplete()),
             Reply::Later(pending) => pending,
         };
         let owned = OwnedRequest::of(request);
-        let secret = [(nodes::SECRET, node.secret().to_owned())];
         let others = node.peers();
         let others = others.iter().filter(|peer| !peer.units.is_empty());
-        let others =
-            others.map(|peer| node.forwarder().send_for(&peer.address, &owned, &secret, PAGE_BYTES_MAX)).collect();
+        let others = others
+            .map(|peer| {
+                let shown = [node.shown_to(&peer.instance)];
+                node.forwarder().send_for(&peer.address, &owned, &shown, PAGE_BYTES_MAX)
+            })
+            .collect();
         let limit = request.query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("limit="));
         let limit = limit.and_then(|limit| limit.parse().ok()).unwrap_or(1_000);
-        Reply::Later(Box::new(Merging { own: Some(own), others, pages: Vec::new(), limit }))
+        let units = (0..node.units()).collect();
+        Reply::Later(Box::new(Merging { own: Some(own), others, pages: Vec::new(), missing: units, limit }))
+    }
+
+    /// The list of the streams of this node's units. The field [`LISTED`] of the answer names them.
+    pub(super) fn own_list(self: &Arc<Self>, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
+        let units = self.listable();
+        match self.streams.streams.handle(request, cx) {
+            Reply::Later(page) => Reply::Later(Box::new(Listing { served: Arc::clone(self), units, page })),
+            reply => reply,
+        }
+    }
+
+    /// The units of streams that this node serves with a lease, each with its epoch.
+    fn listable(&self) -> Vec<(u64, u64)> {
+        let Some(node) = self.node.get() else { return Vec::new() };
+        let is_served = |unit: &u64| *unit < node.units() && node.serves(*unit);
+        node.announcement().units.into_iter().filter(|(unit, _)| is_served(unit)).collect()
+    }
+}
+
+/// The header field of a page of a list that names the units whose streams are in it.
+const LISTED: &str = "thalweg-listed-units";
+
+/// A page of the streams of these units. It counts for those that this node has owned from before it was made to after.
+struct Listing {
+    served: Arc<Served>,
+    units: Vec<(u64, u64)>,
+    page: Box<dyn Pending>,
+}
+
+impl Pending for Listing {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll {
+        match self.page.poll(cx) {
+            Poll::Ready(Reply::Now(response)) if response.status == 200 => {
+                let now = self.served.listable();
+                let units = self.units.iter().filter(|unit| now.contains(unit)).map(|(unit, _)| unit.to_string());
+                Poll::Ready(Reply::Now(response.header(LISTED, units.collect::<Vec<_>>().join(","))))
+            }
+            Poll::Ready(Reply::Later(page)) => {
+                self.page = page;
+                self.poll(cx)
+            }
+            polled => polled,
+        }
     }
 }
 
 /// The longest page of another node that is taken.
 const PAGE_BYTES_MAX: u64 = 32 << 20;
-
-/// Whether the node has a lease for all that it would list.
-pub(super) fn is_current(node: &Node) -> bool {
-    node.announcement().units.iter().all(|(unit, _)| node.serves(*unit))
-}
 
 pub(super) fn incomplete() -> Response {
     refused(
@@ -54,6 +98,8 @@ struct Merging {
     own: Option<Box<dyn Pending>>,
     others: Vec<Forwarding>,
     pages: Vec<Value>,
+    /// Units whose streams no page has.
+    missing: BTreeSet<u64>,
     limit: usize,
 }
 
@@ -64,6 +110,9 @@ impl Merging {
             Body::Bytes(bytes) if response.status == 200 => serde_json::from_slice(bytes).ok(),
             _ => None,
         };
+        let listed = field(&response, LISTED).unwrap_or_default();
+        let listed: BTreeSet<u64> = listed.split(',').filter_map(|unit| unit.parse().ok()).collect();
+        self.missing.retain(|unit| !listed.contains(unit));
         match page {
             Some(page) => {
                 self.pages.push(page);
@@ -95,7 +144,10 @@ impl Merging {
             }
         }
         self.others = waiting;
-        Ok((self.own.is_none() && self.others.is_empty()).then(|| self.merged()))
+        if self.own.is_some() || !self.others.is_empty() {
+            return Ok(None);
+        }
+        if self.missing.is_empty() { Ok(Some(self.merged())) } else { Err(incomplete()) }
     }
 
     fn merged(&mut self) -> Response {

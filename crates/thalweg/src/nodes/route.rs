@@ -1,23 +1,27 @@
-//! Where a request for a stream goes: to the unit of its name, which this node or another one owns.
+//! Where a request goes: to its unit, which this node or another one owns.
 //!
-//! The node that takes a request from a client follows it to its end: it asks the owner of the name's first home, goes
-//! where a home has moved, waits while a unit has no owner, and asks again what was not sent. A node that is asked by
-//! another one answers or refuses, and sends nothing on: so no request goes in circles.
+//! The node that takes a request from a client follows it to its end: it asks the owner of the unit, goes where the home
+//! of a stream's name has moved, waits while a unit has no owner, and asks again what was not sent. A node that is asked
+//! by another one answers or refuses, and sends nothing on: so no request goes in circles.
 
-use super::list::{incomplete, is_current};
 use super::{Served, refused};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_host::nodes::{self, Forwarded, Forwarding, Node, OwnedRequest, Place};
-use thalweg_http::{Context, Method, Pending, Poll, Reply, Request, Response};
-use thalweg_streams::{GRANT, SOURCE_UNIT};
+use thalweg_http::{Body, BodySource, Context, Method, Pending, Poll, Pull, Reply, Request, Response, Sink};
+use thalweg_streams::{GRANT, SOURCE_UNIT, Streams};
 
 /// How long a request waits for an owner of its unit.
 const OWNER_WITHIN: Duration = Duration::from_secs(10);
+/// How many owners may be lost under one read.
+const LOSSES_MAX: u32 = 8;
 /// How often it looks for one.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 /// The longest pause between two attempts.
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_millis(160);
+
+/// How often an answer that comes bit by bit is checked for whether its node still has the unit.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
 
 /// Where a request is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +30,54 @@ struct Target {
     grant: u64,
 }
 
+/// An engine whose requests go to the node that owns their unit.
+pub(crate) trait Door: Send + Sync {
+    /// Answers a request in a unit that this node serves; `None` if the engine does not have the unit yet, or any more.
+    /// The answer does not wait for the event loop's gate.
+    fn handle_in(&self, unit: u64, request: &Request<'_>, cx: &mut Context<'_>) -> Option<Reply>;
+
+    /// Whether sending the request twice does what sending it once does.
+    fn is_read(&self, request: &OwnedRequest) -> bool {
+        request.is_read()
+    }
+}
+
+/// The door of streams.
+pub(super) struct ToStreams(pub(super) Arc<Streams>);
+
+impl Door for ToStreams {
+    fn handle_in(&self, unit: u64, request: &Request<'_>, cx: &mut Context<'_>) -> Option<Reply> {
+        self.0.handle_in(unit, request, cx)
+    }
+}
+
 impl Served {
+    /// Answers a request for this unit, here or on the node that owns it.
+    pub(crate) fn route_to(
+        self: &Arc<Self>,
+        door: &Arc<dyn Door>,
+        unit: u64,
+        request: &Request<'_>,
+        cx: &mut Context<'_>,
+    ) -> Reply {
+        let Some(node) = self.node.get() else { return Reply::Now(no_owner()) };
+        if request.headers.get(nodes::SECRET).is_some() {
+            return self.of_node(node, &**door, request, cx);
+        }
+        if !is_path_of_nodes(request.path) {
+            return Reply::Now(bad_name());
+        }
+        // The short way: this node owns the unit.
+        let reply = if node.serves(unit) { door.handle_in(unit, request, cx) } else { None };
+        let target = Target { unit, grant: 0 };
+        let routed = || Routed::new(self, Arc::clone(door), OwnedRequest::of(request), target);
+        match reply {
+            Some(Reply::Now(response)) if !is_internal(&response) => Reply::Now(response),
+            Some(Reply::Later(pending)) => Reply::Later(Box::new(Routed { state: State::Here(pending), ..routed() })),
+            _ => Reply::Later(Box::new(routed())),
+        }
+    }
+
     /// Answers a request for streams.
     pub(crate) fn route(self: &Arc<Self>, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
         let streams = &self.streams.streams;
@@ -35,15 +86,18 @@ impl Served {
             return streams.handle(request, cx);
         }
         if request.headers.get(nodes::SECRET).is_some() {
-            return self.of_node(node, request, cx);
+            // Only streams are listed.
+            if self.is_list(request) && self.is_from_node(request) {
+                return self.own_list(request, cx);
+            }
+            return self.of_node(node, &*self.door, request, cx);
         }
         if self.is_list(request) {
             return self.list(request, cx);
         }
-        let source = request.headers.get("stream-forked-from").unwrap_or_default();
-        if !request.path.bytes().chain(source.iter().copied()).all(is_of_path) {
-            let why = "on nodes a name has letters, digits and -._~!$&'()*+,;=:@ only, and all else percent-encoded";
-            return Reply::Now(refused(400, "bad_name", why));
+        let source = request.headers.get("stream-forked-from").map(std::str::from_utf8);
+        if !is_path_of_nodes(request.path) || source.is_some_and(|path| !path.is_ok_and(is_path_of_nodes)) {
+            return Reply::Now(bad_name());
         }
         // What is no name of a stream is refused in the same words as elsewhere.
         let Some(unit) = streams.first_unit(request.path) else { return streams.handle(request, cx) };
@@ -55,7 +109,7 @@ impl Served {
         let is_short = node.serves(unit) && !request.headers.0.iter().any(says_more);
         let reply = if is_short { streams.handle_in(unit, request, cx) } else { None };
         let is_read = matches!(request.method, Method::Get | Method::Head);
-        let routed = || Routed::new(self, OwnedRequest::of(request), Target { unit, grant: 0 });
+        let routed = || Routed::new(self, Arc::clone(&self.door), OwnedRequest::of(request), Target { unit, grant: 0 });
         match reply {
             Some(Reply::Now(response)) if !is_internal(&response) => Reply::Now(response),
             // Its body need not be copied: nothing is sent twice.
@@ -66,50 +120,54 @@ impl Served {
     }
 
     /// Answers a request that another node has sent on.
-    fn of_node(self: &Arc<Self>, node: &Node, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
+    fn of_node(&self, node: &Node, door: &dyn Door, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
         if !self.is_from_node(request) {
-            let why = "the header thalweg-node is for nodes of the same bucket and prefix";
-            return Reply::Now(refused(403, "not_a_node", why));
-        }
-        if self.is_list(request) {
-            return if is_current(node) { self.streams.streams.handle(request, cx) } else { Reply::Now(incomplete()) };
+            return Reply::Now(nodes::not_a_node());
         }
         let unit = request.headers.get(nodes::UNIT).and_then(|unit| std::str::from_utf8(unit).ok()?.parse().ok());
         let served = unit.filter(|unit| node.serves(*unit));
-        served
-            .and_then(|unit| self.streams.streams.handle_in(unit, request, cx))
-            .unwrap_or_else(|| Reply::Now(not_here()))
+        served.and_then(|unit| door.handle_in(unit, request, cx)).unwrap_or_else(|| Reply::Now(not_here()))
     }
 }
 
-/// Whether a byte of a path goes from node to node as it is (RFC 3986, section 3.3).
-fn is_of_path(byte: u8) -> bool {
+pub(super) fn is_byte_of_path(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/%".contains(&byte)
 }
 
+/// Whether a path goes from node to node as it is (RFC 3986, section 3.3; section 5.2.4 has segments that do not).
+fn is_path_of_nodes(path: &str) -> bool {
+    let is_dots = |segment: &str| matches!(&*segment.to_ascii_lowercase().replace("%2e", "."), "." | "..");
+    path.bytes().all(is_byte_of_path) && !path.split('/').any(is_dots)
+}
+
+fn bad_name() -> Response {
+    let why = "on nodes a name has letters, digits and -._~!$&'()*+,;=:@ only, and all else percent-encoded, and no part that is . or ..";
+    refused(400, "bad_name", why)
+}
+
 /// This node does not serve the unit, or not any more: the node that has sent the request looks for its owner again.
-fn not_here() -> Response {
+pub(crate) fn not_here() -> Response {
     refused(421, "not_here", "this node does not own the unit").header(nodes::AGAIN, "1")
 }
 
 fn no_owner() -> Response {
-    refused(503, "no_owner", "no node owns the unit of this stream just now; retry in a second")
+    refused(503, "no_owner", "no node owns what this request needs just now; retry in a second")
 }
 
-fn unconfirmed() -> Response {
-    let why = "the node that has the stream did not answer: it may or may not have happened; ask again, with a producer to be safe";
+pub(super) fn unconfirmed() -> Response {
+    let why = "the node that was asked did not answer: it may or may not have happened; ask again, with a producer to be safe";
     refused(503, "unconfirmed", why)
 }
 
 /// The value of a field in an answer's head.
-fn field<'a>(response: &'a Response, name: &str) -> Option<&'a str> {
+pub(super) fn field<'a>(response: &'a Response, name: &str) -> Option<&'a str> {
     let head = std::str::from_utf8(&response.head).ok()?;
     let mut fields = head.split("\r\n").filter_map(|line| line.split_once(": "));
     fields.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
 fn is_again(response: &Response) -> bool {
-    matches!(response.status, 421 | 503) && field(response, nodes::AGAIN).is_some()
+    matches!(response.status, 403 | 421 | 503) && field(response, nodes::AGAIN).is_some()
 }
 
 fn moved_to(response: &Response) -> Option<Target> {
@@ -137,6 +195,7 @@ impl Pending for Local {
 /// A request on its way.
 pub(super) struct Routed {
     served: Arc<Served>,
+    door: Arc<dyn Door>,
     request: OwnedRequest,
     target: Target,
     /// The unit of a fork's source, once it is known.
@@ -145,6 +204,8 @@ pub(super) struct Routed {
     source: Option<Box<Routed>>,
     state: State,
     moves: u64,
+    /// How often it was sent to a node that then did not answer.
+    losses: u32,
     pause: Duration,
     /// When the present attempt began.
     began: Instant,
@@ -160,6 +221,34 @@ enum State {
     There(Forwarding, String),
 }
 
+/// A question for the owner of a stream: where its name is at home is found as for a request.
+pub(super) struct OwnerOf {
+    routed: Routed,
+    stream: String,
+}
+
+impl OwnerOf {
+    /// `name` as in a URL; `None` if it is none of a stream.
+    pub(super) fn new(served: &Arc<Served>, name: &str, request: &Request<'_>) -> Option<Self> {
+        let path = format!("/v1/stream/{name}");
+        let unit = served.streams.streams.first_unit(&path).filter(|_| is_path_of_nodes(&path))?;
+        let request = OwnedRequest::of(request).head_of(&path);
+        let routed = Routed::new(served, Arc::clone(&served.door), request, Target { unit, grant: 0 });
+        Some(Self { routed, stream: name.to_owned() })
+    }
+}
+
+impl Pending for OwnerOf {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll {
+        let Some(found) = self.routed.step(cx) else { return Poll::Wait };
+        if found.status >= 500 {
+            return Poll::Ready(Reply::Now(no_owner()));
+        }
+        let exists = found.status == 200;
+        Poll::Ready(Reply::Now(self.routed.served.said_of(&self.stream, exists, self.routed.target.unit)))
+    }
+}
+
 /// What came of one attempt.
 enum Outcome {
     Wait,
@@ -169,16 +258,19 @@ enum Outcome {
 }
 
 impl Routed {
-    fn new(served: &Arc<Served>, request: OwnedRequest, target: Target) -> Self {
-        let source = Self::source_of(served, &request).map(Box::new);
+    fn new(served: &Arc<Served>, door: Arc<dyn Door>, request: OwnedRequest, target: Target) -> Self {
+        let is_for_streams = Arc::ptr_eq(&door, &served.door);
+        let source = if is_for_streams { Self::source_of(served, &request).map(Box::new) } else { None };
         Self {
             served: Arc::clone(served),
+            door,
             request,
             target,
             source_unit: None,
             source,
             state: State::Begin,
             moves: 0,
+            losses: 0,
             pause: LOOK_EVERY,
             began: Instant::now(),
             until: Instant::now() + OWNER_WITHIN,
@@ -190,7 +282,7 @@ impl Routed {
         let path = request.header("stream-forked-from").filter(|_| request.is_put())?;
         let path = std::str::from_utf8(path).ok()?.trim();
         let unit = served.streams.streams.first_unit(path)?;
-        Some(Self::new(served, request.head_of(path), Target { unit, grant: 0 }))
+        Some(Self::new(served, Arc::clone(&served.door), request.head_of(path), Target { unit, grant: 0 }))
     }
 
     fn more(&self) -> Vec<(&'static str, String)> {
@@ -223,7 +315,9 @@ impl Routed {
                 Outcome::Again => {
                     let now = Instant::now();
                     // An owner had it for some time: the wait for the next one begins now.
-                    if !matches!(self.state, State::Begin) && now - self.began >= OWNER_WITHIN / 10 {
+                    let was_lost = !matches!(self.state, State::Begin) && now - self.began >= OWNER_WITHIN / 10;
+                    if was_lost && self.losses < LOSSES_MAX {
+                        self.losses += 1;
                         (self.until, self.pause) = (now + OWNER_WITHIN, LOOK_EVERY);
                     }
                     self.state = State::Begin;
@@ -260,9 +354,8 @@ impl Routed {
                     Place::Nowhere => return Outcome::Again,
                     Place::Here => {
                         let more = self.more();
-                        let unit = self.target.unit;
-                        let reply =
-                            self.request.with(&more, |request| served.streams.streams.handle_in(unit, request, cx));
+                        let (unit, door) = (self.target.unit, &self.door);
+                        let reply = self.request.with(&more, |request| door.handle_in(unit, request, cx));
                         match reply {
                             None => return Outcome::Again,
                             Some(Reply::Now(response) | Reply::Held(_, response)) => return of(response),
@@ -271,7 +364,7 @@ impl Routed {
                     }
                     Place::There { address, instance } => {
                         let mut more = self.more();
-                        more.push((nodes::SECRET, node.secret().to_owned()));
+                        more.push(node.shown_to(&instance));
                         let forwarding = node.forwarder().send(&address, &self.request, &more);
                         self.state = State::There(forwarding, instance);
                     }
@@ -282,7 +375,14 @@ impl Routed {
                     Poll::Ready(Reply::Now(response) | Reply::Held(_, response)) => return of(response),
                 },
                 State::There(forwarding, instance) => match forwarding.take(|| cx.waker()) {
-                    Some(Forwarded::Response(response)) => return of(response),
+                    Some(Forwarded::Response(mut response)) => {
+                        if let Body::Stream(inner) = response.body {
+                            let (served, unit, instance) =
+                                (Arc::clone(&served), self.target.unit, std::mem::take(instance));
+                            response.body = Body::Stream(Box::new(Watched { inner, served, unit, instance }));
+                        }
+                        return of(response);
+                    }
                     Some(Forwarded::Unreachable(_)) => return Outcome::Again,
                     Some(Forwarded::Broken(_)) => return self.lost(),
                     None => {
@@ -305,7 +405,35 @@ impl Routed {
 
     /// The node that has the request does not answer.
     fn lost(&self) -> Outcome {
-        if self.request.is_read() { Outcome::Again } else { Outcome::Response(unconfirmed()) }
+        if self.door.is_read(&self.request) { Outcome::Again } else { Outcome::Response(unconfirmed()) }
+    }
+}
+
+/// An answer of the node of this instance that comes bit by bit. A node that sleeps does not end it: it is cut off once
+/// another one has the unit, and its client asks again.
+struct Watched {
+    inner: Box<dyn BodySource>,
+    served: Arc<Served>,
+    unit: u64,
+    instance: String,
+}
+
+impl BodySource for Watched {
+    fn pull(&mut self, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Pull {
+        let pulled = self.inner.pull(cx, sink);
+        if matches!(pulled, Pull::Wait) {
+            let place = self.served.node.get().map(|node| node.place(self.unit));
+            let is_elsewhere = match &place {
+                Some(Place::There { instance, .. }) => *instance != self.instance,
+                Some(Place::Here) => true,
+                Some(Place::Nowhere) | None => false,
+            };
+            if is_elsewhere {
+                return Pull::Abort;
+            }
+            cx.wake_within(WATCH_EVERY);
+        }
+        pulled
     }
 }
 

@@ -4,6 +4,7 @@ use crate::serve::settings::Settings;
 use std::path::PathBuf;
 use std::time::Duration;
 use thalweg_pg as pg;
+use thalweg_shapes_source::ownership::Ownership;
 
 /// The largest range of encoded changes, in bytes.
 const SPLIT_BYTES: u64 = 64 << 10;
@@ -25,6 +26,11 @@ pub struct ShapesConfig {
     pub compact_bytes: u64,
     pub connections: usize,
     pub stream_id: String,
+    /// What the slot, and a publication that is not maintained by hand, are named after beside the stream: nodes of
+    /// different prefixes have different ones.
+    pub stack: Option<String>,
+    /// Whether these shapes are still this process's.
+    pub ownership: Ownership,
     pub manual_publishing: bool,
     /// The replication slot goes when the connection does, and with it every shape.
     pub temporary_slot: bool,
@@ -45,9 +51,18 @@ pub struct ShapesConfig {
 }
 
 impl ShapesConfig {
+    /// The same, for shapes that nodes take over from each other. `stack` tells their prefix from others.
+    #[must_use]
+    pub fn on_nodes(self, stack: String, ownership: Ownership) -> Self {
+        Self { stack: Some(stack), ownership, ..self }
+    }
+
     #[must_use]
     pub fn publication(&self) -> String {
-        format!("thalweg_publication_{}", self.stream_id)
+        match &self.stack {
+            Some(stack) if !self.manual_publishing => format!("thalweg_publication_{}_{stack}", self.stream_id),
+            _ => format!("thalweg_publication_{}", self.stream_id),
+        }
     }
 
     /// A range of encoded changes is closed at this size, or at that of a chunk if it is smaller.
@@ -57,6 +72,9 @@ impl ShapesConfig {
 
     #[must_use]
     pub fn slot(&self) -> String {
-        format!("thalweg_slot_{}", self.stream_id)
+        match &self.stack {
+            Some(stack) => format!("thalweg_slot_{}_{stack}", self.stream_id),
+            None => format!("thalweg_slot_{}", self.stream_id),
+        }
     }
 }

@@ -75,6 +75,7 @@ fn follow(server: &Arc<ShapesServer>, first: &mut bool) -> Result<(), FollowErro
         temporary: server.config.temporary_slot,
         failover: server.config.failover_slot,
         ephemeral: server.config.ephemeral,
+        ownership: server.config.ownership.clone(),
         known: known_source(server),
     };
     let waiting = || server.source.set_health(Health::Waiting);

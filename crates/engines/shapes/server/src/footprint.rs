@@ -48,6 +48,8 @@ pub(crate) fn config() -> ShapesConfig {
         compact_bytes: u64::MAX,
         connections: 1,
         stream_id: "default".into(),
+        stack: None,
+        ownership: Default::default(),
         manual_publishing: false,
         temporary_slot: false,
         failover_slot: false,

@@ -81,4 +81,5 @@ pub use serve::{Beyond, Denied, Grant, Granted, Grants, ShapesService};
 pub use shapes::{OpenError, Shapes, ShapesStats};
 pub use store::StoreError;
 pub use thalweg_shapes_model::health::Health;
+pub use thalweg_shapes_source::ownership::Ownership;
 pub use view::ShapeView;

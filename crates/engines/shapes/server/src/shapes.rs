@@ -134,6 +134,9 @@ impl Shapes {
 
     /// Stops following. Applied changes are durable, or Postgres will send them again.
     pub fn stop(&mut self) {
+        if self.server.lifetime.stopping() {
+            return;
+        }
         self.server.lifetime.stop();
         self.server.fetcher.stop();
         self.server.source.partitions.stop();

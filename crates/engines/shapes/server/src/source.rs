@@ -50,7 +50,7 @@ impl Source {
             followed,
             bookmark: Bookmark::default(),
             tables: Tables::new(config.publication()),
-            publisher: Publisher::new(config.publication(), config.manual_publishing),
+            publisher: Publisher::new(config.publication(), config.manual_publishing).owned(config.ownership.clone()),
             lag: Lag::default(),
             idle: Idle::new(config.database_idle),
             health: Mutex::default(),

@@ -8,6 +8,7 @@
 //! | [`publish`] | makes a table's changes come |
 //! | [`validate`] | lets Postgres check a definition |
 //! | [`snapshot`] | reads a table's present rows |
+//! | [`ownership`] | whether this process may still act for its shapes |
 //! | [`reconcile`] | compares tables with their earlier definitions |
 //! | [`pool`] | threads and connections for all of these, with a bound |
 //! | `replicate`, `spill` | the stream of changes |
@@ -21,6 +22,7 @@ pub mod cancel;
 pub mod catalog;
 pub mod clock;
 pub mod error;
+pub mod ownership;
 pub mod pool;
 pub mod postgres;
 pub mod publish;

@@ -125,6 +125,9 @@ pub trait Walsender: Debug + Send {
     /// Takes the advisory lock `key` for this session, unless another session has it.
     fn try_lock(&mut self, key: i64) -> Result<bool, Error>;
 
+    /// Ends the sessions that have the lock `key` or read the slot, and returns the processes that served them.
+    fn depose(&mut self, key: i64, slot: &str) -> Result<Vec<u32>, Error>;
+
     /// The publication, made if it does not exist.
     fn publication(&mut self, options: &Options, version: ServerVersion) -> Result<Publication, SetupError>;
 

@@ -40,7 +40,7 @@ pub struct StreamsConfig {
     pub unsent_bytes_max: u64,
     /// How hard large answers are compressed for clients that ask for gzip: 1 (fast) to 9; 0 for never.
     pub gzip_level: u32,
-    /// Threads for reads that wait for a device.
+    /// Threads for reads that wait for a device. 0: none, and the owner calls [`crate::Streams::read_on`].
     pub io_threads: usize,
     /// How many such reads may queue.
     pub io_queue_max: usize,

@@ -69,7 +69,10 @@ pub(crate) enum Kind {
 impl Engine {
     /// The engine of the unit whose journal the event loop's gate counts.
     pub(crate) fn new(logs: Arc<Logs<StreamState>>, config: StreamsConfig, units: Weak<Units>) -> Arc<Self> {
-        let pool = Arc::new(Pool::new("streams-io", config.io_threads, config.io_queue_max));
+        let pool = Arc::new(match config.io_threads {
+            0 => Pool::driven(config.io_queue_max),
+            threads => Pool::new("streams-io", threads, config.io_queue_max),
+        });
         Self::of(logs, config, units, pool, Arc::default(), Observed::default(), Kind::Folder)
     }
 

@@ -24,6 +24,8 @@ use thalweg_log::{Guard, Op};
 /// Names of the logs that keep records: this, and the name of a stream.
 const RECORDS: &str = "__ds/home/";
 
+/// The highest grant that is believed.
+const GRANT_MAX: u64 = 1 << 48;
 /// The header by which nodes hand on a grant.
 pub const GRANT: &str = "thalweg-grant";
 /// The header by which nodes say which unit has the source of a fork.
@@ -58,7 +60,9 @@ pub(super) fn first_unit(name: &str, units: u64) -> u64 {
 impl Hop {
     pub(crate) fn of(headers: Headers<'_>) -> Self {
         let number = |name: &str| std::str::from_utf8(headers.get(name)?).ok()?.parse().ok();
-        Self { grant: number(GRANT).unwrap_or_default(), source_unit: number(SOURCE_UNIT) }
+        // No home has moved so often: the next number must exist.
+        let grant = number(GRANT).filter(|grant| *grant <= GRANT_MAX).unwrap_or_default();
+        Self { grant, source_unit: number(SOURCE_UNIT) }
     }
 }
 

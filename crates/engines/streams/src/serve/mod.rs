@@ -49,11 +49,28 @@ use crate::format::json;
 use crate::format::offset::Position;
 use crate::state::StreamState;
 use std::sync::Arc;
-use thalweg_base::{LogId, Millis, Until};
+use thalweg_base::{LogId, Lsn, Millis, Until};
 use thalweg_http::{Context, Reply, Request, Response, Service};
 use thalweg_journal::Class;
 use thalweg_log::{Append, CommitError, Logs, Op, SweepCursor};
 use units::Units;
+
+/// The name of the stream at a path below the prefix of all streams, if the path is a stream's.
+#[must_use]
+pub fn normal_name(relative: &str) -> Option<String> {
+    name::of_path(&format!("/{relative}"), "/").ok().map(std::borrow::Cow::into_owned)
+}
+
+/// A name as readers find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visible {
+    /// A stream, and its end.
+    To(Position),
+    /// No stream.
+    Gone,
+    /// A change is under way that decides it, and is reported when it is durable.
+    Unsettled,
+}
 
 /// Serves the protocol for the streams of a server's kernel units.
 pub struct Streams {
@@ -113,6 +130,11 @@ impl Streams {
         turn::reply(answer, engine)
     }
 
+    /// Takes a step of a read that waits for a device, if there are no threads for that; whether there was one to take.
+    pub fn read_on(&self) -> bool {
+        self.units.local.pool.turn()
+    }
+
     /// The journal's written or durable position has moved: wakes watchers of newly visible changes. Never blocks.
     pub fn on_durable(&self) {
         self.units.local.wake();
@@ -146,6 +168,65 @@ impl Streams {
         let all = self.units.all();
         let taken = all.iter().map(|engine| engine.observed.take(engine.logs.reached()));
         taken.reduce(Changes::and).unwrap_or_default()
+    }
+
+    /// The names of streams that have changed, by unit of nodes that is served here; whether there were more than are
+    /// recorded, so that any stream of the unit may have changed.
+    #[must_use]
+    pub fn take_changed_names(&self) -> Vec<(u64, Vec<Box<str>>, bool)> {
+        let mut taken = Vec::new();
+        for engine in self.units.all() {
+            let Some(unit) = engine.unit else { continue };
+            let changes = engine.observed.take(engine.logs.reached());
+            let name_of = |log: &LogId| Some(engine.logs.lock_logs(&[*log], &[]).view(*log)?.name.into());
+            let names = changes.logs.iter().filter_map(name_of).chain(changes.gone.into_iter().map(|(_, name)| name));
+            taken.push((unit, names.filter(|name| !name::is_private(name)).collect(), changes.overflowed));
+        }
+        taken
+    }
+
+    /// The end of the journal of a unit of nodes, and its durable end; `None` if the unit is not served here.
+    #[must_use]
+    pub fn ends_of_unit(&self, unit: u64) -> Option<(Lsn, Lsn)> {
+        let logs = &self.units.unit(unit)?.logs;
+        Some((logs.when_all().position(), logs.durable()))
+    }
+
+    /// Whether readers find a stream of that name in a unit of nodes; `None` if the unit is not served here.
+    #[must_use]
+    pub fn visible_in(&self, unit: u64, name: &str) -> Option<Visible> {
+        let engine = self.units.unit(unit)?;
+        // Asked before: a delete that becomes durable meanwhile is told by its own change.
+        let is_settled = engine.is_settled(name);
+        let mut found = if is_settled { Visible::Gone } else { Visible::Unsettled };
+        engine.logs.peek(name, &mut |seen| {
+            let position = Position { incarnation: seen.incarnation, offset: seen.published };
+            found = if seen.attachment.soft_deleted { Visible::Gone } else { Visible::To(position) };
+        });
+        Some(found)
+    }
+
+    /// Visits up to `count` logs of a unit of nodes: those that are streams, with their visible ends. Returns where to
+    /// go on, or the end; `None` if the unit is not served here.
+    pub fn sweep_unit(
+        &self,
+        unit: u64,
+        at: SweepCursor,
+        count: usize,
+        f: &mut dyn FnMut(&str, Position),
+    ) -> Option<Option<SweepCursor>> {
+        let engine = self.units.unit(unit)?;
+        Some(engine.logs.sweep_all(at, count, &mut |seen| {
+            if !seen.attachment.soft_deleted && !name::is_private(seen.name) {
+                f(seen.name, Position { incarnation: seen.incarnation, offset: seen.published });
+            }
+        }))
+    }
+
+    /// The first home of the stream, or other log, of that name.
+    #[must_use]
+    pub fn first_unit_of_name(&self, name: &str) -> u64 {
+        self.units.first_unit(name)
     }
 
     /// Every stream that there is can be found: there are no replicated streams, or they are joined.
@@ -235,10 +316,12 @@ impl Streams {
         self.units.all().iter().find_map(|engine| Some(engine.logs.lock_logs(&[log], &[]).view(log)?.name.into()))
     }
 
-    /// The name of the stream at a path below the prefix, if the path is a stream's.
+    /// How many streams are in the units beside that of the data folder: the replicated one, or those of a node.
     #[must_use]
-    pub fn normal_name(&self, relative: &str) -> Option<String> {
-        name::of_path(&format!("/{relative}"), "/").ok().map(std::borrow::Cow::into_owned)
+    pub fn beside(&self) -> u64 {
+        let mut logs = 0;
+        self.units.each_beside(|engine| logs += engine.logs.stats().logs);
+        logs
     }
 
     #[must_use]

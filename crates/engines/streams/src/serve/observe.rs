@@ -18,6 +18,8 @@ const CHANGES_MAX: usize = 1 << 16;
 pub struct Changes {
     /// Logs that were made, appended to or deleted.
     pub logs: Vec<LogId>,
+    /// Streams that are gone, by name too: nobody finds the names of their logs any more.
+    pub gone: Vec<(LogId, Box<str>)>,
     /// The set overflowed: any log may have changed.
     pub overflowed: bool,
 }
@@ -25,6 +27,7 @@ pub struct Changes {
 impl Changes {
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.logs.extend(other.logs);
+        self.gone.extend(other.gone);
         Self { overflowed: self.overflowed || other.overflowed, ..self }
     }
 }
@@ -46,6 +49,7 @@ struct Observer {
 #[derive(Default)]
 struct Set {
     logs: HashMap<LogId, Until>,
+    gone: Vec<(Until, LogId, Box<str>)>,
     overflowed: bool,
 }
 
@@ -81,6 +85,18 @@ impl Observed {
         }
     }
 
+    /// A stream was removed, visibly when `until` is reached.
+    pub(crate) fn note_gone(&self, until: Until, log: LogId, name: &str) {
+        if self.observer.on.load(Ordering::Relaxed) {
+            let mut set = self.changes.lock();
+            if set.gone.len() >= CHANGES_MAX {
+                set.overflowed = true;
+            } else {
+                set.gone.push((until, log, name.into()));
+            }
+        }
+    }
+
     fn put(&self, until: Until, log: LogId) {
         let mut set = self.changes.lock();
         if set.logs.len() >= CHANGES_MAX && !set.logs.contains_key(&log) {
@@ -109,7 +125,9 @@ impl Observed {
             }
             !due
         });
-        Changes { logs, overflowed: std::mem::take(&mut set.overflowed) }
+        let gone = set.gone.extract_if(.., |(until, ..)| reached.covers(*until));
+        let gone = gone.map(|(_, log, name)| (log, name)).collect();
+        Changes { logs, gone, overflowed: std::mem::take(&mut set.overflowed) }
     }
 }
 

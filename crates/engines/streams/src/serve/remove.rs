@@ -96,6 +96,7 @@ impl Engine {
                     if why == Why::Expired {
                         add(&self.counters.expired, 1);
                     }
+                    self.observed.note_gone(Until::Durable(end), log, name);
                     self.announce_all(&plan, end);
                     return Ok(end);
                 }

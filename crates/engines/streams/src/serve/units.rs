@@ -99,6 +99,11 @@ impl Units {
     /// Calls `f` with each engine that serves now.
     pub(crate) fn each(&self, mut f: impl FnMut(&Arc<Engine>)) {
         f(&self.local);
+        self.each_beside(f);
+    }
+
+    /// The same, without that of the data folder.
+    pub(crate) fn each_beside(&self, mut f: impl FnMut(&Arc<Engine>)) {
         self.replicated.get().into_iter().for_each(&mut f);
         self.nodes.iter().for_each(|unit| unit.read().iter().for_each(&mut f));
     }
@@ -216,6 +221,12 @@ impl Units {
 impl Engine {
     fn has(&self, name: &str) -> bool {
         self.logs.peek(name, &mut |_| {})
+    }
+
+    /// Whether there is a stream of this name, or every delete of one is durable.
+    pub(crate) fn is_settled(&self, name: &str) -> bool {
+        let guard = self.logs.lock(&[name]);
+        guard.find(name).is_some() || guard.absent_since(name) <= self.logs.durable()
     }
 
     fn is_settled_absent(&self, name: &str) -> bool {

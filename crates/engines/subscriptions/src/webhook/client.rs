@@ -56,8 +56,8 @@ impl Client {
     }
 
     /// Sends it; takes at most the delivery's time.
-    pub(crate) fn send(&self, delivery: &Delivery, signature: &str) -> Outcome {
-        let request = self.0.post(&delivery.url).config().timeout_global(Some(delivery.timeout)).build();
+    pub(crate) fn send(&self, url: &str, delivery: &Delivery, signature: &str) -> Outcome {
+        let request = self.0.post(url).config().timeout_global(Some(delivery.timeout)).build();
         let request = request.header("content-type", "application/json").header("webhook-signature", signature);
         let mut response = match request.send(&delivery.body[..]) {
             Ok(response) => response,

@@ -9,6 +9,7 @@ pub(crate) use client::Client;
 pub(crate) use pool::Pool;
 pub(crate) use url::check as check_url;
 
+use std::sync::Arc;
 use std::time::Duration;
 use thalweg_streams::format::offset::Position;
 
@@ -27,13 +28,25 @@ pub enum Targets {
     Any,
 }
 
-/// One wake for a webhook.
+/// Where a wake goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// To the webhook at this URL.
+    Url(String),
+    /// To the wake stream of this name, which is in another journal than the subscription.
+    Stream(String),
+}
+
+/// Appends a JSON value to the stream of a name, and waits until it is durable; otherwise why it could not.
+pub type Teller = Arc<dyn Fn(&str, &[u8]) -> Result<(), String> + Send + Sync>;
+
+/// One wake on its way out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Delivery {
     pub(crate) subscription: String,
     pub(crate) generation: u64,
     pub(crate) wake: String,
-    pub(crate) url: String,
+    pub(crate) target: Target,
     pub(crate) body: Vec<u8>,
     /// Positions that a `done` acknowledges.
     pub(crate) tails: Vec<(Box<str>, Position)>,

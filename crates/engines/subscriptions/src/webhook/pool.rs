@@ -1,7 +1,7 @@
 //! The threads that deliver: started when needed, up to a bound. The queue is bounded too: a subscription has one
 //! delivery at most.
 
-use super::{Client, Delivery, Outcome};
+use super::{Client, Delivery, Outcome, Target, Teller};
 use crate::keys::Keys;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -21,6 +21,7 @@ struct Shared {
     queue: Mutex<Queue>,
     filled: Condvar,
     client: Client,
+    teller: Option<Teller>,
     keys: Arc<Keys>,
     clock: fn() -> Millis,
     report: Report,
@@ -37,12 +38,12 @@ struct Queue {
 impl Pool {
     pub(crate) fn new(
         threads_max: usize,
-        client: Client,
+        (client, teller): (Client, Option<Teller>),
         keys: Arc<Keys>,
         clock: fn() -> Millis,
         report: Report,
     ) -> Self {
-        let shared = Shared { queue: Mutex::default(), filled: Condvar::new(), client, keys, clock, report };
+        let shared = Shared { queue: Mutex::default(), filled: Condvar::new(), client, teller, keys, clock, report };
         Self { shared: Arc::new(shared), threads_max: threads_max.max(1) }
     }
 
@@ -90,9 +91,18 @@ impl Shared {
                 continue;
             };
             drop(queue);
-            let outcome = catch_unwind(AssertUnwindSafe(|| {
-                let signature = self.keys.sign((self.clock)().0 / 1_000, &delivery.body);
-                self.client.send(&delivery, &signature)
+            let outcome = catch_unwind(AssertUnwindSafe(|| match &delivery.target {
+                Target::Url(url) => {
+                    let signature = self.keys.sign((self.clock)().0 / 1_000, &delivery.body);
+                    self.client.send(url, &delivery, &signature)
+                }
+                Target::Stream(stream) => {
+                    let told = self.teller.as_ref().map(|tell| tell(stream, &delivery.body));
+                    match told.unwrap_or_else(|| Err("there is no way to the streams of other units".into())) {
+                        Ok(()) => Outcome::Taken,
+                        Err(why) => Outcome::Failed(why),
+                    }
+                }
             }));
             let outcome = outcome.unwrap_or_else(|_| Outcome::Failed("the delivery panicked".into()));
             (self.report)(delivery, outcome);

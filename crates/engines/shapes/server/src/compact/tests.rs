@@ -67,6 +67,8 @@ fn open_with(folder: &Path, chunk_bytes: u64, log_bytes_max: u64) -> Arc<ShapesS
         compact_bytes: 1,
         connections: 1,
         stream_id: "test".into(),
+        stack: None,
+        ownership: Default::default(),
         manual_publishing: false,
         temporary_slot: false,
         failover_slot: false,

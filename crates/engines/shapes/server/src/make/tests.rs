@@ -44,6 +44,8 @@ fn config(db: &Database, folder: &Path) -> ShapesConfig {
         compact_bytes: 1 << 20,
         connections: 4,
         stream_id: "test".into(),
+        stack: None,
+        ownership: Default::default(),
         manual_publishing: false,
         temporary_slot: false,
         failover_slot: false,

@@ -30,6 +30,18 @@ impl ShapesService {
     pub fn serves(path: &str) -> bool {
         matches!(Route::of(path), Route::Shape | Route::Health)
     }
+
+    /// How many requests, jobs and owners have a part of the service. Its last part waits for threads when it is dropped.
+    #[must_use]
+    pub fn users(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
+    /// Whether a path asks for the state of the source.
+    #[must_use]
+    pub fn is_health(path: &str) -> bool {
+        Route::of(path) == Route::Health
+    }
 }
 
 impl ShapesService {

@@ -452,6 +452,10 @@ impl Walsender for Sender {
         self.ask(|_| true)
     }
 
+    fn depose(&mut self, _: i64, _: &str) -> Result<Vec<u32>, Error> {
+        Ok(Vec::new())
+    }
+
     fn publication(&mut self, _: &Options, _: ServerVersion) -> Result<Publication, SetupError> {
         Ok(self.ask(|cluster| {
             if cluster.files.publication.is_none() {

@@ -16,6 +16,7 @@ pub(crate) use verify::writers;
 
 use super::catalog::{Found, Standing, lookup_oids};
 use super::error::SourceError;
+use super::ownership::Ownership;
 use super::session::Session;
 use crate::clock::Clock;
 use busy::Busy;
@@ -33,6 +34,8 @@ pub struct Publisher {
     publication: String,
     /// Tables and the publication are checked and never altered.
     manual: bool,
+    /// Whether this process may alter them.
+    ownership: Ownership,
     tables: Mutex<Complete>,
     waiting: Mutex<Vec<Arc<Request>>>,
     /// The thread that holds it queries Postgres for all waiting threads.
@@ -105,7 +108,29 @@ impl Publisher {
     pub fn new(publication: String, manual: bool) -> Self {
         let (tables, waiting) = (Mutex::default(), Mutex::default());
         let (working, busy, pausing, ended) = Default::default();
-        Self { publication, manual, tables, waiting, working, busy, pausing, ended }
+        let ownership = Ownership::default();
+        Self { publication, manual, ownership, tables, waiting, working, busy, pausing, ended }
+    }
+
+    /// The same, for shapes that other processes may take over.
+    #[must_use]
+    pub fn owned(self, ownership: Ownership) -> Self {
+        Self { ownership, ..self }
+    }
+
+    /// Alters the publication, unless another process owns the shapes by now: it would take the change for a foreign
+    /// one, and drop them.
+    fn alter(
+        &self,
+        session: &mut Session,
+        found: &Found,
+        lacking: Lacking,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), PublishError> {
+        if !self.ownership.is_held() {
+            return Err(PublishError::Source(SourceError::Stopped));
+        }
+        alter::publish(session, &self.publication, found, lacking, turn)
     }
 
     fn turn<'a>(&'a self, clock: &'a dyn Clock) -> Turn<'a> {
@@ -129,7 +154,7 @@ impl Publisher {
             }
             self.busy.check(&found.table, clock)?;
             let epoch = self.tables.lock().epoch;
-            let outcome = alter::publish(session, &self.publication, found, lacking, &mut turn);
+            let outcome = self.alter(session, found, lacking, &mut turn);
             self.busy.noted(&found.table, outcome, clock)?;
             if self.know([found], clock.now(), epoch) {
                 return Ok(());
@@ -238,6 +263,9 @@ impl Publisher {
             .collect();
         unused.iter().for_each(|(oid, _)| drop(tables.remove(oid)));
         drop(known);
+        if !unused.is_empty() && !self.ownership.is_held() {
+            return Err(SourceError::Stopped);
+        }
         let mut released = Vec::new();
         for (_, name) in unused {
             match session.connection.unpublish(alter::LOCK_TIMEOUT, &self.publication, &name) {
@@ -309,7 +337,7 @@ impl Publisher {
                 Verdict::Lacking(lacking) => {
                     let done = match self.manual {
                         true => Err(lacking.refusal(&self.publication, true)),
-                        false => alter::publish(session, &self.publication, &found, lacking, turn),
+                        false => self.alter(session, &found, lacking, turn),
                     };
                     results.push((found, done));
                 }

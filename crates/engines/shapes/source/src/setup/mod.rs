@@ -13,6 +13,7 @@ pub use slot::Found as Slot;
 
 use super::clock::Clock;
 use super::error::SourceError;
+use super::ownership::Ownership;
 use super::postgres::{Changes, Walsender};
 use super::session::{Endpoint, has, optional_sql, session_settings};
 use std::time::Duration;
@@ -43,6 +44,8 @@ pub struct Options {
     pub failover: bool,
     /// The engine leaves nothing behind: a publication that it makes goes when it ends.
     pub ephemeral: bool,
+    /// Whether this process may still follow. If others may follow in its place, it ends their sessions.
+    pub ownership: Ownership,
     /// The source of the changes so far.
     pub known: Option<Known>,
 }
@@ -124,6 +127,8 @@ pub enum SetupError {
     PublicationPrivilege { name: String, error: Box<DbError> },
     #[error("stopped")]
     Stopped,
+    #[error("the bucket does not say that the shapes are still this node's: it does not follow Postgres")]
+    Deposed,
     #[error(transparent)]
     Postgres(Error),
     #[error("an answer of the server cannot be read: {0}")]
@@ -137,7 +142,7 @@ impl From<Error> for SetupError {
 }
 
 /// Connects and prepares. Waits for the lock for as long as another server has it, and calls `waiting` after each
-/// attempt. `stopping` ends the wait.
+/// attempt. `stopping` ends the wait. On nodes the lock is taken from the follower before this one, whose session ends.
 pub fn prepare(
     endpoint: &Endpoint,
     options: &Options,
@@ -147,7 +152,11 @@ pub fn prepare(
     let connected = endpoint.patient(PATIENCE).replicate();
     let mut conn = connected.map_err(|error| server::not_let_in(&endpoint.config, error))?;
     let facts = conn.facts()?;
-    lock(&mut *conn, &options.slot, waiting, stopping, &*endpoint.clock)?;
+    lock(&mut *conn, options, waiting, stopping, &*endpoint.clock)?;
+    // Asked with the lock: whoever owns the shapes from now on ends this session first.
+    if !options.ownership.is_held() {
+        return Err(SetupError::Deposed);
+    }
     // After the server was found to be no standby: a promotion that ends in between would otherwise be read under the
     // timeline before it.
     let system = conn.system()?;
@@ -206,6 +215,16 @@ impl Walsender for Conn {
         Ok(value(&answers) == Some("t"))
     }
 
+    fn depose(&mut self, key: i64, slot: &str) -> Result<Vec<u32>, Error> {
+        let answers = self.simple(&holders(key, slot))?;
+        let found = answers.last().into_iter().flat_map(ResultSet::rows);
+        let held: Vec<u32> = found.filter_map(|row| row.get(0)?.parse().ok()).collect();
+        for process in &held {
+            self.simple(&format!("SELECT pg_catalog.pg_terminate_backend({process})"))?;
+        }
+        Ok(held)
+    }
+
     fn publication(&mut self, options: &Options, version: ServerVersion) -> Result<Publication, SetupError> {
         publication::prepare(self, options, version)
     }
@@ -248,14 +267,34 @@ pub fn forget(endpoint: &Endpoint, publication: &str) -> Result<(), SourceError>
     Ok(())
 }
 
+/// The processes whose sessions have the lock or read the slot, except this one's. The statement must end none of them:
+/// Postgres may evaluate parts of a condition in any order, and would end sessions that others exclude.
+fn holders(key: i64, slot: &str) -> String {
+    let (high, low) = (key.cast_unsigned() >> 32, key.cast_unsigned() & u64::from(u32::MAX));
+    format!(
+        "SELECT l.pid FROM pg_catalog.pg_locks l \
+         JOIN pg_catalog.pg_database d ON d.oid OPERATOR(pg_catalog.=) l.database \
+         WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database() \
+         AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted \
+         AND l.classid::pg_catalog.int8 OPERATOR(pg_catalog.=) {high} \
+         AND l.objid::pg_catalog.int8 OPERATOR(pg_catalog.=) {low} \
+         AND l.objsubid OPERATOR(pg_catalog.=) 1 AND l.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid() \
+         UNION SELECT s.active_pid FROM pg_catalog.pg_replication_slots s \
+         WHERE s.slot_name OPERATOR(pg_catalog.=) {} AND s.active_pid IS NOT NULL \
+         AND s.active_pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()",
+        literal(slot)
+    )
+}
+
 /// One server owns a slot. The lock is bound to this session.
 fn lock(
     conn: &mut dyn Walsender,
-    slot: &str,
+    options: &Options,
     waiting: &dyn Fn(),
     stopping: &dyn Fn() -> bool,
     clock: &dyn Clock,
 ) -> Result<(), SetupError> {
+    let slot = &options.slot;
     let key = i64::from(u32::from_be_bytes(*b"thal")) << 32 | i64::from(thalweg_base::crc(slot.as_bytes()));
     let mut told = false;
     loop {
@@ -263,7 +302,25 @@ fn lock(
             return Ok(());
         }
         waiting();
-        if !std::mem::replace(&mut told, true) {
+        if options.ownership.is_shared() {
+            if !options.ownership.is_held() {
+                return Err(SetupError::Deposed);
+            }
+            match conn.depose(key, slot) {
+                Ok(ended) => {
+                    tracing::info!(
+                        slot,
+                        processes = ?ended,
+                        "this node follows Postgres now: the session of the follower before it is ended"
+                    );
+                }
+                // A session that has failed is found so by the next attempt.
+                Err(error) => tracing::warn!(
+                    slot, %error,
+                    "the session of the follower before this node cannot be ended: nodes need the same role; waiting for it to end"
+                ),
+            }
+        } else if !std::mem::replace(&mut told, true) {
             tracing::info!(slot, "another server follows Postgres with this slot: waiting for it to end");
         }
         clock.sleep(LOCK_EVERY);

@@ -1,7 +1,9 @@
 use super::{Database, endpoint, on_each};
+use crate::ownership::Ownership;
 use crate::setup::{Known, Options, Ready, Resume, SetupError, prepare};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use thalweg_pg::replication::StartOptions;
 use thalweg_pg::{Config, Conn, PgLsn};
 use thalweg_pgtest::{Cluster, installations};
 use thalweg_shapes_model::history::SourceIdentity;
@@ -96,6 +98,35 @@ fn what_was_lost_means_to_start_again() {
         }
         options.known = self::known(&known);
         assert_eq!(ready(db, &options).resume, Resume::Continue);
+    });
+}
+
+#[test]
+fn a_new_owner_ends_the_session_of_the_one_before() {
+    on_each(|db| {
+        let owner = |is_held: bool| Options { ownership: Ownership::shared(move || is_held), ..options(db) };
+        let Ready { conn, identity, .. } = ready(db, &owner(true));
+        let Options { slot, publication, .. } = options(db);
+        // It sleeps: its stream is open, and it does not read it.
+        let start = StartOptions { publications: vec![publication], ..StartOptions::default() };
+        let mut asleep = conn.start(&slot, &start).unwrap();
+        let mut other = db.plain();
+        let is_active = || db.value("SELECT active FROM pg_replication_slots WHERE database = current_database()");
+
+        let deposed = || prepare(&endpoint(&db.config), &owner(false), &|| {}, &|| false).map(drop);
+        assert!(matches!(deposed(), Err(SetupError::Deposed)), "{:?}", deposed());
+        assert_eq!(is_active(), "t", "an owner that was deposed ends nobody's session");
+
+        let next = ready(db, &Options { known: known(&identity), ..owner(true) });
+        assert_eq!(next.resume, Resume::Continue);
+        let until = Instant::now() + Duration::from_secs(20);
+        let failed = std::iter::from_fn(|| Some(asleep.next(until).map(drop))).take(1_000).find(Result::is_err);
+        assert!(failed.is_some() && Instant::now() < until, "it cannot go on when it wakes up");
+        assert!(asleep.ack(next.end, false).is_err() || is_active() == "f", "and confirms nothing");
+        other.simple("SELECT 1").expect("sessions of others go on");
+        drop(next);
+        assert!(matches!(deposed(), Err(SetupError::Deposed)), "also if nobody has the lock");
+        assert_ne!(is_active(), "NULL", "the slot is still there");
     });
 }
 
