@@ -5,7 +5,7 @@
 workspace
 
 # block PAGE MARK N: the Nth block of code between a mark and `<!-- end -->` (or the first after it), for our address.
-block() { awk -v mark="<!-- $2 -->" -v wanted="$3" '$0 == mark {on = 1} $0 == "<!-- end -->" {on = 0} on && /^```/ {inside = !inside; n += inside; next} on && inside && n == wanted' "$ROOT/$1" | sed "s#http://127.0.0.1:4437#$BASE#g"; }
+block() { awk -v mark="<!-- $2 -->" -v wanted="$3" '$0 == mark {on = 1} $0 == "<!-- end -->" {on = 0} on && /^```/ {inside = !inside; n += inside; next} on && inside && n == wanted' "$ROOT/$1" | sed -e "s#http://127.0.0.1:4437#$BASE#g" -e "s#http://127.0.0.1:4438#${BASE2:-}#g" -e "s#http://127.0.0.1:4439#${BASE3:-}#g"; }
 # pasted PAGE MARK: runs all blocks as if they were pasted one after the other into a shell; the Nth one's output is `part N`.
 pasted() {
   local n=0 text script=$WORK/paste.sh
@@ -16,7 +16,7 @@ pasted() {
   done
   check "$1 has blocks to paste" test "$n" -ge 5
   # No block may wait for input: the whole of it ends by itself.
-  timeout 90 bash -e -o pipefail "$script" >"$WORK/paste.out" 2>&1 </dev/null
+  (cd "$WORK" && timeout 90 bash -e -o pipefail "$script" >"$WORK/paste.out" 2>&1 </dev/null)
   for n in $(seq $n); do
     text=$(block "$1" "$2" $n | head -1)
     if grep -q "^@@ end $n$" "$WORK/paste.out"; then pass "$1, block $n can be pasted: ${text:0:70}…"; else fail "$1, block $n: $text: $(tail -5 "$WORK/paste.out")"; fi
@@ -80,6 +80,52 @@ if start_server --long-poll-timeout 500ms; then
 else
   fail "the server starts"
 fi
+# ---- three nodes on one laptop: the blocks of their tour, at other ports
+
+# three_nodes FLAG...: runs the line that starts them, with these flags, in $WORK; sets SERVER_PID, and BASE, BASE2 and BASE3.
+three_nodes() {
+  rm -f "$WORK/ready"
+  # shellcheck disable=SC2046
+  (cd "$WORK" && exec "$THALWEG_BIN" $(block README.md "start three nodes" 1 | sed 's/^thalweg //') --ready-file "$WORK/ready" "$@") >"$WORK/nodes.out" 2>"$WORK/nodes.err" &
+  SERVER_PID=$!
+  for _ in $(seq 400); do [ -s "$WORK/ready" ] && break; kill -0 $SERVER_PID 2>/dev/null || return 1; sleep 0.1; done
+  { read -r first; read -r second; read -r third; } <"$WORK/ready"
+  BASE=http://$first BASE2=http://$second BASE3=http://$third
+}
+if three_nodes --listen 127.0.0.1:0; then
+  pass "three nodes start"
+  check "they say what to try" says "live=sse" cat "$WORK/nodes.out"
+  check "a second start at the same address says which one is in use" refuses "${BASE#http://} cannot be used" "$THALWEG_BIN" dev --nodes 3 --listen "${BASE#http://}" --data "$WORK/other"
+  before=$BASE
+  pasted README.md "three nodes"
+  check "another node reads what one has appended" says "one " part 1
+  check "a third one follows it live" says "data:two " part 2
+  check "the list has all of them" says "16 units, each with an owner" part 3
+  check "nothing is lost with the node that owned it" says "one two three " part 5
+  check "the dead node is said to be gone" says "gone" part 5
+  check "a drained node has no units" says "draining" part 6
+  check "the bucket shows what it has" says "made for  nodes, 16 units" part 7
+  check "and is whole" says "bucket is whole" part 7
+  check "dev says that a node has ended, and how to start it again" says "to start it again" cat "$WORK/nodes.out"
+  owner=$(sed -n 's/^\(node-[0-9]\) has ended.*/\1/p' "$WORK/nodes.out")
+  alive=$BASE; [ "$owner" != node-1 ] || alive=$BASE2
+  check "the last node cannot be drained" refuses "last_node" bash -c "for n in node-1 node-2 node-3; do [ \$n = '$owner' ] || thalweg node drain \$n --server '$alive' || exit; done"
+  check "an unknown node is refused with the names of those that live" refuses "there are:" thalweg node drain nobody --server "$alive"
+  check "SIGINT stops all of them with code 0" stop_server INT
+  check "and leaves no process" bash -c "! ls '$WORK'/three/*.pid 2>/dev/null"
+  check "they start again" three_nodes --listen "${before#http://}"
+  check "with what they had" says "one two three " curl -fsS --retry 20 --retry-delay 1 "$BASE3/v1/stream/tour?offset=-1"
+  check "SIGTERM stops all of them with code 0" stop_server TERM
+else
+  cat "$WORK/nodes.err"
+  fail "three nodes start"
+fi
+unset BASE2 BASE3
+if start_server; then
+  check "a server that is no node says so" refuses "no node" thalweg node ls --server "$BASE"
+  stop_server
+fi
+
 # ---- a certificate for development: the recipe of the page on security
 
 certificate() { (cd "$WORK" && bash -e -c "$(block docs/ops/security.md certificate 1)"); }

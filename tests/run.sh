@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # All tests, or the steps named on the command line. Ends with `N passed, N failed[, N skipped]`.
-#   tests/run.sh [cargo] [bucket] [store] [nodes] [newcomer] [conformance] [clients] [load] [live] [nginx] [example] [migrate] [crash] [subscriptions] [attack] [shapes] [oracle]
+#   tests/run.sh [cargo] [bucket] [store] [nodes] [nodes-shapes] [newcomer] [conformance] [clients] [load] [live] [nginx] [deploy] [example] [migrate] [crash] [subscriptions] [attack] [shapes] [oracle]
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/pg.sh"
 cd "$ROOT" || exit 1
 LOGS=$(mktemp -d "${TMPDIR:-/tmp}/thalweg-run-XXXXXX"); trap 'rm -rf "$LOGS"' EXIT
-STEPS=${*:-cargo bucket store nodes newcomer conformance clients load live nginx example migrate crash subscriptions attack shapes oracle}
+STEPS=${*:-cargo bucket store nodes nodes-shapes newcomer conformance clients load live nginx deploy example migrate crash subscriptions attack shapes oracle}
 SUMMARY=
 
 # step NAME COMMAND...: adds up its `STEP` line; a step that dies without one has failed.
@@ -54,6 +54,7 @@ for name in $STEPS; do
   case $name in
     cargo) step cargo cargo_step ;;
     newcomer) step newcomer tests/newcomer.sh ;;
+    nodes-shapes) step nodes-shapes tests/nodes/shapes.sh ;;
     *) step "$name" "tests/$name/run.sh" ;;
   esac
 done

@@ -40,7 +40,7 @@ if [ "${1:-}" = run ]; then
 fi
 
 check "every simulation has a name by which the soak finds it" none nameless crates
-check "simulations of the journal, the log, the manifest, the storage, the streams and the threads are there" [ "$(wc -l < "$WORK/declared")" -ge 8 ]
+check "simulations of the journal, the log, the manifest, the storage, the streams, the nodes and the threads are there" [ "$(wc -l < "$WORK/declared")" -ge 9 ]
 check "two simulations never share a name" none uniq -d "$WORK/declared"
 
 # The rules can say no.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The long forms. SEEDS=10000 INTERLEAVINGS=100000 KILLS=200 FUZZ_SECONDS=600 tests/soak.sh [simulation] [crash] [fuzz] [backup] [nodes] [store] [faults] [oracle]
+# The long forms. SEEDS=10000 INTERLEAVINGS=100000 KILLS=200 FUZZ_SECONDS=600 tests/soak.sh [simulation] [crash] [fuzz] [backup] [nodes] [store] [cold] [faults] [oracle]
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT" || exit 1
 SEEDS=${SEEDS:-10000} INTERLEAVINGS=${INTERLEAVINGS:-100000} KILLS=${KILLS:-200} FUZZ_SECONDS=${FUZZ_SECONDS:-600}
-STEPS=${*:-simulation crash fuzz backup nodes store faults oracle}
+STEPS=${*:-simulation crash fuzz backup nodes store cold faults oracle}
 cargo build --release --locked -p thalweg -p thalweg-crash -p thalweg-oracle -p thalweg-loadgen || exit 1
 for step in $STEPS; do
   case $step in
@@ -26,10 +26,13 @@ for step in $STEPS; do
       check "${BACKUPS:-30} backups under load" env ROUNDS="${BACKUPS:-30}" cargo test --release -p thalweg --locked --test backup
       ;;
     nodes)
-      check "$KILLS nodes killed, put to sleep and restarted" env KILLS="$KILLS" SUITE=0 tests/nodes/run.sh
+      check "$KILLS failures of nodes, networks and the bucket" env FAILURES="$KILLS" SUITE=0 tests/nodes/run.sh
       ;;
     store)
       check "$KILLS kills of a server with a bucket" env KILLS="$KILLS" MOVE_MB="${MOVE_MB:-1000}" tests/store/run.sh
+      ;;
+    cold)
+      check "conformance while ten times the cache is cold" env CACHE_MIB="${CACHE_MIB:-64}" COLD_MB="${COLD_MB:-720}" tests/conformance/cold.sh
       ;;
     faults)
       # With transactions of 2 GB. Postgres has them twice, and so have we: 10 GB in TMPDIR.

@@ -6,7 +6,12 @@ MOTO_VERSION=5.2.5 VERSITYGW_VERSION=v1.8.0 GO_VERSION=1.26.6
 BUCKET=thalweg KEY=thalweg-test SECRET=thalweg-test-secret
 STORES=()
 
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+# A port below those that the system gives to connections, so that none of them has it later.
+free_port() {
+  local port
+  while port=$((20000 + RANDOM % 12000)); do (: >"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break; done
+  echo $port
+}
 
 # need_python NAME PACKAGE...: a virtual environment of that name with these packages, outside of the repository.
 need_python() {

@@ -1,7 +1,8 @@
 // Opens the page while appends, a long-poll reader and an SSE reader are at work; prints `ok claim` or `FAILED claim` per check.
+import { readFileSync } from "node:fs"
 import { chromium } from "playwright-core"
 
-const [base, pid, withShapes] = process.argv.slice(2)
+const [base, pid, withShapes, withNodes, folderOfNodes] = process.argv.slice(2)
 const shots = process.env.LIVE_SHOTS
 const check = (claim, holds, why = "") => console.log(holds ? `ok ${claim}` : `FAILED ${claim} ${why}`)
 const pause = (ms) => new Promise((done) => setTimeout(done, ms))
@@ -57,6 +58,7 @@ try {
   }))
 
   await pause(3500)
+  check("a server that is no node shows nothing of nodes", (await page.locator(".units").count()) === 0 && ![...asked].some((one) => one.includes("/v1/admin/nodes")))
   const moving = ["Appends: appends", "Append latency: p50", "Append latency: p99", "Content: in", "Content: out", "Settle lag: not settled yet", "requests", "time of a sync", "appends per sync"]
   const first = Object.fromEntries(await Promise.all(moving.map(async (name) => [name, await figure(name)])))
   for (const name of moving) check(`${name} is a figure`, parseFloat(first[name]) > 0, first[name])
@@ -171,6 +173,58 @@ try {
   process.kill(Number(pid), "SIGKILL")
   await page.waitForFunction(() => document.getElementById("state").className === "bad", null, { timeout: 15000 })
   check("a server that is gone is said to be", (await page.locator("#state").textContent()) === "no answer")
+
+  // ---- nodes: at rest, at work, and when one of them dies
+
+  const [nodeOne, nodeTwo, nodeThree] = withNodes.split(" ")
+  const nodes = await browser.newPage({ viewport: { width: 1240, height: 1300 }, deviceScaleFactor: 2, colorScheme: "light" })
+  const complaintsOfNodes = []
+  nodes.on("console", (message) => { if (["error", "warning"].includes(message.type())) complaintsOfNodes.push(message.text()) })
+  nodes.on("pageerror", (error) => complaintsOfNodes.push(String(error)))
+  await nodes.goto(nodeOne)
+  const table = () => nodes.locator(".list").first().locator("tbody tr").allTextContents()
+  const cells = () => nodes.locator(".units li").allTextContents()
+  const until = (holds, of) => nodes.waitForFunction(holds, of, { timeout: 30000 }).then(() => true, () => false)
+  check("nodes are listed with their units", await until(() => document.querySelectorAll(".units li").length === 16 && document.querySelectorAll(".list")[0].querySelectorAll("tbody tr").length === 3))
+  check("nodes come before the streams", (await nodes.locator(".list b").first().textContent()) === "Nodes")
+  check("the page's own node is marked, and all of them live", (await table())[0].startsWith("node-1 ◂ this one") && (await table()).every((row) => row.includes("live")), (await table()).join(" | "))
+  check("each unit says its owner", await until(() => [...document.querySelectorAll(".units li")].every((unit) => /^\d+node-[123]$/.test(unit.textContent))), (await cells()).join(" "))
+  check("a node without streams says so", /no streams/.test(await nodes.locator(".list").last().locator("p").textContent()))
+  await nodes.screenshot({ path: `${shots}/nodes-empty.png`, fullPage: true })
+
+  let pouring = true
+  const pour = async (n) => {
+    const stream = `${[nodeOne, nodeTwo, nodeThree][n % 3]}/v1/stream/nodes/${n}`
+    await fetch(stream, { method: "PUT", headers: { "content-type": "text/plain" } })
+    while (pouring) await fetch(stream, { method: "POST", headers: { "content-type": "text/plain" }, body: "y".repeat(400) }).then(() => pause(20), () => pause(100))
+  }
+  const poured = Promise.all(Array.from({ length: 12 }, (_, n) => pour(n)))
+  const isAtWork = () => ["Appends: appends", "streams", "appends per sync"].every((name) => parseFloat(document.querySelector(`[data-figure="${name}"]`).textContent) > 0)
+  check("figures of a node are those of its units", await until(isAtWork))
+  await until(() => document.querySelectorAll(".list")[1].querySelectorAll("tbody tr").length === 12)
+  await nodes.screenshot({ path: `${shots}/nodes-busy.png`, fullPage: true })
+
+  process.kill(Number(readFileSync(`${folderOfNodes}/node-3.pid`, "utf8")), "SIGKILL")
+  check("a node that died is said to be gone", await until(() => [...document.querySelectorAll(".list")[0].querySelectorAll("tbody tr")].some((row) => /^node-3.*gone/.test(row.textContent))), (await table()).join(" | "))
+  await nodes.screenshot({ path: `${shots}/nodes-dead.png`, fullPage: true })
+  check("its units get other owners", await until(() => [...document.querySelectorAll(".units li")].every((unit) => /^\d+node-[12]$/.test(unit.textContent))), (await cells()).join(" "))
+  await fetch(`${nodeTwo}/v1/admin/nodes/drain`, { method: "POST" })
+  check("a node that drains is said to", await until(() => [...document.querySelectorAll(".list")[0].querySelectorAll("tbody tr")].some((row) => /^node-2.*draining0none$/.test(row.textContent.replace(/\d+ s ago|now/, "")))), (await table()).join(" | "))
+  check("and the other one owns all units", await until(() => document.querySelectorAll(".units li.own").length === 16))
+  await nodes.emulateMedia({ colorScheme: "dark" })
+  await pause(1200)
+  await nodes.screenshot({ path: `${shots}/nodes-dark.png`, fullPage: true })
+  await nodes.setViewportSize({ width: 390, height: 844 })
+  await pause(600)
+  const wider = await nodes.evaluate(() => document.documentElement.scrollWidth - innerWidth)
+  check("nodes fit on a telephone", wider <= 0, `${wider} px too wide`)
+  await nodes.screenshot({ path: `${shots}/nodes-narrow.png`, fullPage: true })
+  const wordless = await nodes.evaluate(() => [...document.querySelectorAll("th, .units li")].filter((one) => (one.title ?? "").length < 15).map((one) => one.textContent))
+  check("every column and unit is explained where it stands", wordless.length === 0, wordless.join(" | "))
+  pouring = false
+  await poured
+  check("the console has nothing to complain about on a node", complaintsOfNodes.length === 0, complaintsOfNodes.join(" | "))
+  await nodes.close()
 
   // ---- shapes, if there is a database
 

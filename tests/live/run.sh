@@ -16,7 +16,12 @@ check "HEAD tells the same without a body" grep -q "^content-type: text/html" <(
 
 # Beside node_modules, so that the import is found.
 here=$NPM/live-$$; mkdir -p "$here"; cp "$ROOT"/tests/live/*.mjs "$here"/
-trap 'stop_server KILL; kill ${SHAPES_PID:-} 2>/dev/null; rm -rf "$WORK" "$here"' EXIT
+trap 'stop_server KILL; kill ${SHAPES_PID:-} ${NODES_PID:-} 2>/dev/null; wait ${NODES_PID:-} 2>/dev/null; rm -rf "$WORK" "$here"' EXIT
+# Three nodes, of which one is killed.
+"$THALWEG_BIN" dev --nodes 3 --listen 127.0.0.1:0 --data "$WORK/nodes" --ready-file "$WORK/nodes-ready" >"$WORK/nodes.log" 2>&1 &
+NODES_PID=$!
+for _ in $(seq 600); do [ -s "$WORK/nodes-ready" ] && break; sleep 0.1; done
+NODES=$(sed 's#^#http://#' "$WORK/nodes-ready" | xargs)
 # A second server, with a database, for its shapes.
 SHAPES_PID= SHAPES=
 if need_pg 15 && pg_start 15; then
@@ -27,10 +32,10 @@ if need_pg 15 && pg_start 15; then
 else
   skip "the live page of shapes (needs Postgres)"
 fi
-CHROMIUM=$(command -v chromium) HOME=$WORK timeout $((300 + ${LIVE_SECONDS:-0})) node "$here/live.mjs" "$BASE" "$SERVER_PID" "$SHAPES" >"$WORK/live.out" 2>&1 || fail "the browser test ends well: $(grep -v '^ok\|^FAILED' "$WORK/live.out" | tail -5)"
+CHROMIUM=$(command -v chromium) HOME=$WORK timeout $((300 + ${LIVE_SECONDS:-0})) node "$here/live.mjs" "$BASE" "$SERVER_PID" "$SHAPES" "$NODES" "$WORK/nodes" >"$WORK/live.out" 2>&1 || fail "the browser test ends well: $(grep -v '^ok\|^FAILED' "$WORK/live.out" | tail -5)"
 while IFS= read -r line; do
   case $line in "ok "*) pass "${line#ok }" ;; "FAILED "*) fail "${line#FAILED }" ;; esac
 done <"$WORK/live.out"
-[ "$PASSED" -ge 35 ] || fail "all checks ran ($PASSED)"
+[ "$PASSED" -ge 47 ] || fail "all checks ran ($PASSED)"
 echo "screenshots: $LIVE_SHOTS"
 finish live

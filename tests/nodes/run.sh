@@ -1,27 +1,54 @@
 #!/usr/bin/env bash
-# Three nodes that share a bucket of versitygw: any node takes any request, kills and sleeps lose nothing, and clients notice a wait.
-# KILLS (8): nodes that are killed or put to sleep. SUITE=0 leaves the conformance suite out.
+# Three nodes that share a bucket of versitygw: any node takes any request, and clients lose nothing by nodes that are killed, put
+# to sleep and restarted, by a bucket that is, and by cut networks between nodes and to the bucket (network.mjs).
+# FAILURES (13): how many of these, in an order that has each kind once per 13. SUITE=0 leaves the conformance suite out.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../bucket/buckets.sh"
-KILLS=${KILLS:-8} EXPECTED=332 NODES=3
+FAILURES=${FAILURES:-13} EXPECTED=338 NODES=3
 
 need_npm && command -v python3 >/dev/null || { skip "several nodes (needs node >= 20 with npm, and python3)"; finish nodes; }
 workspace
-PIDS=() ADDRESSES=()
+PIDS=() ADDRESSES=() REACHED=() BUCKETS=()
 stop_nodes() { local n; for n in "${!PIDS[@]}"; do [ -n "${PIDS[$n]}" ] && { kill -CONT "${PIDS[$n]}" 2>/dev/null; kill -KILL "${PIDS[$n]}" 2>/dev/null; wait "${PIDS[$n]}" 2>/dev/null; }; PIDS[$n]=; done; }
-trap 'stop_nodes; stop_stores; rm -rf "$WORK"' EXIT
+trap 'stop_nodes; for one in "${NETWORK[@]}"; do kill "$one" 2>/dev/null; done; stop_stores; [ -n "${KEEP:-}" ] && cp -r "$WORK"/*.log "$WORK"/model.out "$WORK"/result "$WORK"/times "$KEEP"; rm -rf "$WORK"' EXIT
 if ! need_versitygw >"$WORK/install.log" 2>&1; then tail -3 "$WORK/install.log"; skip "several nodes (needs go)"; finish nodes; fi
 start_versitygw || { tail -3 "$WORK/versitygw.log"; fail "versitygw starts"; finish nodes; }
-for n in $(seq 0 $((NODES - 1))); do ADDRESSES[$n]=127.0.0.1:$(free_port); done
+STORE_PORT=${LOCATION#*127.0.0.1:} STORE_PORT=${STORE_PORT%%&*}
+
+# Each node reaches the bucket and the other nodes by ways of its own. One process for each kind: a storm of connections to a dead
+# node delays nothing else.
+declare -A CONTROL=() NETWORK=()
+LINKS=()
+for n in $(seq 0 $((NODES - 1))); do
+  ADDRESSES[$n]=127.0.0.1:$(free_port) REACHED[$n]=$(free_port) BUCKETS[$n]=$(free_port)
+  LINKS+=("bucket-$n:${BUCKETS[$n]}:$STORE_PORT" "node-$n:${REACHED[$n]}:${ADDRESSES[$n]#*:}")
+done
+for kind in bucket node; do
+  CONTROL[$kind]=$(free_port)
+  mapfile -t links < <(printf '%s\n' "${LINKS[@]}" | grep "^$kind")
+  node "$ROOT/tests/nodes/network.mjs" "${CONTROL[$kind]}" "$WORK" "${links[@]}" >"$WORK/network-$kind.log" 2>&1 & NETWORK[$kind]=$!
+  answers "${CONTROL[$kind]}" || { cat "$WORK/network-$kind.log"; fail "the network starts"; finish nodes; }
+done
+# path NAME MODE, as network.mjs has them.
+path() {
+  local kind=node
+  [[ $1 = bucket-* ]] && kind=bucket
+  curl -fs -m 20 -o /dev/null "http://127.0.0.1:${CONTROL[$kind]}/$1/$2" || fail "the path $1 becomes $2"
+}
 
 # start_node N [flags...]: in the background.
 start_node() {
   local n=$1; shift
   rm -f "$WORK/ready-$n"
-  "$THALWEG_BIN" serve --node "n$n" --listen "${ADDRESSES[$n]}" --data "$WORK/data-$n" --store "$LOCATION" --commit-interval 5ms \
-    --settle-after 1s --long-poll-timeout 500ms --allow-origin https://example.com --ready-file "$WORK/ready-$n" "$@" >"$WORK/node-$n.out" 2>>"$WORK/node-$n.log" &
+  "$THALWEG_BIN" serve --node "n$n" --listen "${ADDRESSES[$n]}" --advertise "http://127.0.0.1:${REACHED[$n]}" --data "$WORK/data-$n" \
+    --store "${LOCATION/127.0.0.1:$STORE_PORT/127.0.0.1:${BUCKETS[$n]}}" --commit-interval 20ms --settle-after 2s --long-poll-timeout 500ms \
+    --allow-origin https://example.com --webhook-targets local --ready-file "$WORK/ready-$n" "$@" >"$WORK/node-$n.out" 2>>"$WORK/node-$n.log" &
   PIDS[$n]=$!
+  echo $! >"$WORK/pid-$n"
 }
+# A node whose start is refused, as while the bucket is away, is started again: so does every supervisor.
+revive() { local n; for n in "${!PIDS[@]}"; do kill -0 "${PIDS[$n]}" 2>/dev/null || { wait "${PIDS[$n]}" 2>/dev/null; start_node "$n"; }; done; }
+kill_node() { kill -KILL "${PIDS[$1]}"; wait "${PIDS[$1]}" 2>/dev/null; rm -rf "$WORK/data-$1"; }
 within() { local until=$((SECONDS + $1)); shift; until "$@"; do [ $SECONDS -lt $until ] || return 1; sleep 0.1; done; }
 metric() { curl -s "http://${ADDRESSES[$1]}/metrics" | awk -v name="thalweg_$2" '$1 == name { printf "%.0f\n", $2 }'; }
 is_whole() { [ "$(metric "$1" node_units_unserved)" = 0 ]; }
@@ -33,6 +60,14 @@ says() { local expected=$1; shift; local found; found=$(status "$@"); [ "$found"
 
 for n in 0 1 2; do start_node $n; done
 check "three nodes share the units" all_whole
+both_serve_some() {
+  local ops served n
+  ops=$(grep -oE 'tw[a-z0-9]*[._-][A-Za-z0-9_.-]+' "$WORK/token" | head -1)
+  for n in 0 1; do
+    served=$(curl -s -H "authorization: Bearer $ops" "http://${ADDRESSES[$n]}/metrics" | awk '$1 == "thalweg_node_units_served" { printf "%.0f", $2 }')
+    [ "${served:-0}" -ge 4 ] || return 1
+  done
+}
 shares() { [ "$(metric 0 node_units_served)" -ge 4 ] && [ "$(metric 1 node_units_served)" -ge 4 ] && [ "$(metric 2 node_units_served)" -ge 4 ]; }
 check "each has its share" within 20 shares
 check "every node takes every request" bash -c "
@@ -42,15 +77,33 @@ check "every node takes every request" bash -c "
   done; [ \"\$(curl -fs http://${ADDRESSES[1]}/v1/stream/any/\$s)\" = '${ADDRESSES[0]};${ADDRESSES[1]};${ADDRESSES[2]};' ] || exit 1; done"
 check "a list has the streams of all nodes" bash -c "[ \$(curl -fs 'http://${ADDRESSES[2]}/v1/stream/__ds/streams?prefix=any/' | grep -o '\"name\"' | wc -l) = 6 ]"
 check "what only nodes may say is refused from others" says 403 0 GET any/1 -H 'thalweg-node: guess'
+below() { [ "$(curl -s -o /dev/null -w '%{http_code}' "http://${ADDRESSES[0]}/v1/node/any")" = 404 ]; }
+check "the list of nodes is at the path of administrators alone" below
 check "a grant of a client is not believed" bash -c "curl -fs http://${ADDRESSES[0]}/v1/stream/any/1 -H 'thalweg-grant: 9' -H 'thalweg-unit: 3' >/dev/null"
 check "thalweg node ls shows them" bash -c "'$THALWEG_BIN' node ls --server http://${ADDRESSES[0]} 2>&1 | grep -q '16 units, each with an owner'"
 
 # ---- the protocol, asked of a node that owns nothing
 
+for s in $(seq 32); do curl -fs -o /dev/null -X PUT "http://${ADDRESSES[0]}/v1/stream/list/$s" -H 'content-type: text/plain'; done
+# list N: of node N, again and again until the file of that name is there: the status and how many streams it has.
+list() {
+  until [ -e "$WORK/listed" ]; do
+    status=$(curl -s -m 5 -o "$WORK/list-$1" -w '%{http_code}' "http://${ADDRESSES[$1]}/v1/stream/__ds/streams?prefix=list/")
+    echo "$status $(grep -o '"name"' "$WORK/list-$1" | wc -l)"
+  done >"$WORK/lists-$1"
+}
+list 1 & LISTING=($!)
+list 2 & LISTING+=($!)
 check "a node is drained" "$THALWEG_BIN" node drain --server "http://${ADDRESSES[0]}"
 check "it gives its units away" within 30 serves_none 0
+touch "$WORK/listed"
+wait "${LISTING[@]}"
+check "a list has the streams of units that move, or is refused" bash -c "grep -q '^200 32\$' $WORK/lists-1 && ! cat $WORK/lists-1 $WORK/lists-2 | grep '^200' | grep -qv ' 32\$'"
+check "a backup of a node is refused" bash -c "'$THALWEG_BIN' backup --to $WORK/backup --server http://${ADDRESSES[1]} 2>&1 | grep -q 'the streams of a node are in the bucket'"
+check "and a check" bash -c "'$THALWEG_BIN' check --server http://${ADDRESSES[1]} 2>&1 | grep -q 'the streams of a node are in the bucket'"
+check "a server without --node is refused the prefix" bash -c "timeout 30 '$THALWEG_BIN' serve --data $WORK/data-other --listen 127.0.0.1:0 --store '$LOCATION' 2>&1 | grep -q 'belongs to nodes'"
 if [ "${SUITE:-1}" = 1 ]; then
-  export DS_BASE_URL=http://${ADDRESSES[0]}
+  export DS_BASE_URL=http://${ADDRESSES[0]} DS_SUBSCRIPTIONS=1
   run_vitest "$ROOT/tests/conformance" "$WORK/suite.json"
   read -r p f <<<"$VITEST"
   echo "through a node that owns nothing: $p of $EXPECTED passed, $f failed"
@@ -60,28 +113,80 @@ check "it takes its share again" "$THALWEG_BIN" node drain --undo --server "http
 takes_share() { [ "$(metric 0 node_units_served)" -ge 4 ]; }
 check "and serves it" within 30 takes_share
 
-# ---- nodes that die, sleep and stop in order, while there are writers, readers and forks
+# ---- nodes, networks and a bucket that fail, while there are writers, readers, forks, short lives and subscriptions
 
 LIST=$(IFS=,; echo "${ADDRESSES[*]}")
-node "$ROOT/tests/nodes/model.mjs" "$LIST" --until "$WORK/enough" --out "$WORK/result" >"$WORK/model.out" 2>&1 & MODEL=$!
-sleep 2
-for kill in $(seq "$KILLS"); do
-  n=$((RANDOM % NODES))
-  case $((kill % 4)) in
+MEASURING=$(free_port)
+node "$ROOT/tests/nodes/model.mjs" "$LIST" --until "$WORK/enough" --out "$WORK/result" --control "$MEASURING" --fork-every $((40 + FAILURES * 2)) >"$WORK/model.out" 2>&1 & MODEL=$!
+node "$ROOT/tests/nodes/subscriptions.mjs" "$LIST" --until "$WORK/enough" --out "$WORK/woken" >"$WORK/subscriptions.out" 2>&1 & SUBSCRIPTIONS=$!
+answers "$MEASURING"
+# measured KIND [N]: when all streams have been appended to once more, in ms from now, without node N's help.
+measured() { curl -s -m 150 "http://127.0.0.1:$MEASURING/measure?without=${2:-}" | sed -E "s/^/$1 /; s/\$/\n/" >>"$WORK/times"; }
+seconds() { sleep "$(($1 + RANDOM % $2)).$((RANDOM % 10))"; }
+# step KIND: one thing that fails, until it is mended.
+step() {
+  local n=$((RANDOM % NODES)) other how measuring
+  other=$(((n + 1 + RANDOM % 2) % NODES))
+  how=$([ $((RANDOM % 2)) = 0 ] && echo reset || echo silent)
+  case $1 in
+    # A lost machine, whose successor comes later, or at once.
+    killed) kill_node $n; measured killed $n; start_node $n ;;
+    replaced) kill_node $n; measured replaced $n & measuring=$!; sleep 0.$((RANDOM % 10)); start_node $n; wait $measuring ;;
     # Longer than any lease: another node has its units when it wakes up.
-    1) kill -STOP "${PIDS[$n]}"; sleep 4; kill -CONT "${PIDS[$n]}" ;;
+    sleeps) kill -STOP "${PIDS[$n]}"; measured sleeps $n; seconds 3 2; kill -CONT "${PIDS[$n]}" ;;
     # A restart in order: its units are handed over before.
-    2) kill -TERM "${PIDS[$n]}"; wait "${PIDS[$n]}" 2>/dev/null; start_node $n ;;
-    *) kill -KILL "${PIDS[$n]}"; wait "${PIDS[$n]}" 2>/dev/null; rm -rf "$WORK/data-$n"; sleep 0.$((RANDOM % 10)); start_node $n ;;
+    stopped) kill -TERM "${PIDS[$n]}"; measured stopped $n & measuring=$!; wait "${PIDS[$n]}" 2>/dev/null; start_node $n; wait $measuring ;;
+    bucket_cut) path "bucket-$n" $how; measured bucket_cut $n; seconds 2 3; path "bucket-$n" open ;;
+    # What it asks of the bucket happens, and it does not learn of it.
+    bucket_deaf) path "bucket-$n" deaf; measured bucket_deaf $n; seconds 2 3; path "bucket-$n" open ;;
+    bucket_slow) path "bucket-$n" slow; measured bucket_slow; seconds 3 3; path "bucket-$n" open ;;
+    way_cut) path "$n-$other" $how; seconds 3 4; path "$n-$other" open; measured way_cut ;;
+    ways_cut) path "$n-$other" $how; path "$other-$n" $how; seconds 3 4; path "$n-$other" open; path "$other-$n" open; measured ways_cut ;;
+    way_deaf) path "$n-$other" deaf; seconds 2 3; path "$n-$other" open; measured way_deaf ;;
+    bucket_killed) kill -KILL $STORE_PID; wait $STORE_PID 2>/dev/null; seconds 0 4; start_versitygw "$STORE_PORT"; measured bucket_killed ;;
+    all_killed) for n in 0 1 2; do kill_node $n; done; for n in 0 1 2; do start_node $n; done; measured all_killed ;;
+    all_and_bucket)
+      kill -KILL $STORE_PID; wait $STORE_PID 2>/dev/null
+      for n in 0 1 2; do kill_node $n; done
+      for n in 0 1 2; do start_node $n; done
+      seconds 0 3; start_versitygw "$STORE_PORT"; revive; measured all_and_bucket ;;
   esac
-  within 40 is_whole $n || fail "all units have owners after step $kill"
-  sleep 1.$((RANDOM % 10))
+}
+KINDS=(killed sleeps bucket_cut stopped way_cut replaced bucket_deaf ways_cut bucket_killed bucket_slow all_killed way_deaf all_and_bucket)
+# What it takes while nothing fails.
+for number in 1 2 3; do sleep 1; measured nothing; done
+for number in $(seq "$FAILURES"); do
+  kind=${KINDS[$(((number - 1) % ${#KINDS[@]}))]}
+  step "$kind"
+  revived_all_whole() { revive; local n; for n in "${!PIDS[@]}"; do is_whole "$n" || return 1; done; }
+  within 60 revived_all_whole || fail "all units have owners after step $number ($kind)"
+  kill -0 $MODEL 2>/dev/null || { fail "the model ends before step $number ($kind) is over"; break; }
+  sleep 0.$((RANDOM % 10))
 done
 touch "$WORK/enough"
 wait $MODEL; code=$?
-head -c 1500 "$WORK/model.out"
-check "nothing acknowledged is lost, doubled or moved by $KILLS deaths and sleeps" test $code = 0
+head -c 3000 "$WORK/model.out"
+check "nothing acknowledged is lost, doubled or moved by $FAILURES failures" test $code = 0
+wait $SUBSCRIPTIONS; code=$?
+head -c 3000 "$WORK/subscriptions.out"
+check "every acknowledged message reaches the workers of both subscriptions" test $code = 0
 check "something was acknowledged" test "$(grep -o '"acknowledged":[0-9]*' "$WORK/result" | cut -d: -f2)" -gt 200
+# The longest wait of all streams after each failure, in ms. Of those that are no deaths of nodes, the failure itself is a part.
+node -e '
+  const lines = require("fs").readFileSync(process.argv[1], "utf8").split("\n").filter((line) => line.includes("worst_ms"))
+  const kinds = {}
+  for (const line of lines) { const [kind] = line.split(" ", 1); (kinds[kind] ??= []).push(JSON.parse(line.slice(kind.length + 1)).worst_ms) }
+  kinds["one node killed"] = [...(kinds.killed ?? []), ...(kinds.replaced ?? [])]
+  for (const [kind, times] of Object.entries(kinds)) {
+    times.sort((a, b) => a - b)
+    const at = (part) => times[Math.min(times.length - 1, Math.floor(times.length * part))]
+    console.log(`without service, ${kind}: ${times.length} times, p50 ${at(0.5)}, p95 ${at(0.95)}, p99 ${at(0.99)}, worst ${times.at(-1)} ms`)
+  }
+  const killed = kinds["one node killed"]
+  // A few times say nothing of a 99th percentile, and the machine may be busy.
+  const [p50, p99] = killed.length >= 20 ? [3_000, 6_000] : [6_000, 12_000]
+  process.exit(killed[killed.length >> 1] <= p50 && killed[Math.floor(killed.length * 0.99)] <= p99 ? 0 : 1)' "$WORK/times"
+check "after a kill all streams are served again in time" test $? = 0
 
 # ---- a bucket that is away
 
@@ -91,5 +196,26 @@ check "without the bucket nothing is read that may be old" says 503 1 GET any/1
 kill -CONT $STORE_PID
 check "nodes go on when it answers again" within 60 all_whole
 check "and serve" within 30 says 200 1 GET any/1
+stop_nodes
+
+# ---- nodes with tokens
+
+"$THALWEG_BIN" token new --name ops --admin '*' >"$WORK/tokens.toml" 2>"$WORK/token"
+for n in 0 1; do
+  "$THALWEG_BIN" serve --node "n$n" --listen "${ADDRESSES[$n]}" --data "$WORK/data-of-tokens-$n" --store "file://$WORK/bucket-of-tokens" \
+    --tokens "$WORK/tokens.toml" >"$WORK/node-$n.out" 2>>"$WORK/node-$n.log" &
+  PIDS[$n]=$!
+done
+check "two nodes with tokens share their units" within 30 both_serve_some
+SIGNED=$("$THALWEG_BIN" token sign --data "$WORK/data-of-tokens-0" --prefix t --scope admin)
+signed() { curl -s -o /dev/null -m 15 -w '%{http_code}' -H "authorization: Bearer $SIGNED" "$@"; }
+all_signed() {
+  local s n found
+  for s in 1 2 3 4 5 6; do for n in 0 1; do
+    found=$(signed -X PUT "http://${ADDRESSES[$n]}/v1/stream/t/$s" -H 'content-type: text/plain')
+    [[ $found = 20[01] ]] || { echo "node $n: $found"; return 1; }
+  done; done
+}
+check "a token that one node's key has signed is valid at all nodes" all_signed
 stop_nodes
 finish nodes

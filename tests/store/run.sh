@@ -39,12 +39,14 @@ start_is_refused() { local words=$1; shift; refused "$words" timeout 60 "$THALWE
 
 start && append $((MOVE_MB / 2)); stop_server
 with_store || { fail "a folder that was used without a store starts with one"; finish store; }
+MOVING=$SECONDS
 model append --streams $STREAMS --until "$WORK/enough" >"$WORK/poured" 2>&1 & POURING=$!
 append_ended() { touch "$WORK/enough"; wait $POURING; local code=$?; rm -f "$WORK/enough"; return $code; }
 check "a folder moves while it is written to" within 120 is_above cold_bytes $((MOVE_MB * 1000000 / 4))
 check "no append fails meanwhile" append_ended
 append $((MOVE_MB / 2))
 check "the bucket then has all of the folder" becomes_whole
+echo "moved: $(($(tail -1 "$WORK/poured") / 100 + MOVE_MB / 2)) MB in $((SECONDS - MOVING)) s, appends beside it; $(metric cold_bytes) bytes are cold, $(metric local_object_bytes) on the disk"
 check "local files keep to half of --cache-bytes" within 10 is_below local_object_bytes 6000000
 check "cold streams are read, at all offsets" model verify
 check "reads of cold data are counted" is_above cold_reads_total 0
@@ -126,7 +128,9 @@ check "it goes on from there" model verify
 # ---- back to one disk
 
 stop_server
+FETCHING=$(date +%s%N)
 check "thalweg store fetch brings all back" "$THALWEG_BIN" store fetch "$WORK/data" --store "$LOCATION"
+echo "fetched: $(du -sm "$WORK/data" | cut -f1) MiB in $((($(date +%s%N) - FETCHING) / 1000000)) ms"
 kill $STORE_PID; wait $STORE_PID 2>/dev/null
 check "the folder starts without a store" start
 check "it has everything, without a bucket" model verify

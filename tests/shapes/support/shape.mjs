@@ -2,6 +2,7 @@
 // a row that is there, an update or delete of one that is not, a header that must be there and is not.
 
 import assert from "node:assert/strict"
+import { Tags } from "./tags.mjs"
 
 export class Shape {
   constructor(world, params) {
@@ -22,9 +23,8 @@ export class Shape {
     this.rows = new Map()
     /** every message since the beginning */
     this.log = []
-    /** key → {tags: Map(position → hash), active: [bool]}; only for shapes with sub-queries */
-    this.tagged = new Map()
-    this.disjuncts = undefined
+    /** why rows stay; only for shapes with sub-queries */
+    this.tags = new Tags()
   }
 
   /** One request from here on; takes in what it says. Options: live, within (ms until the request is given up), plus query parameters. */
@@ -91,56 +91,29 @@ export class Shape {
       }
       return
     }
-    if (headers.event) return this.move(headers)
+    if (headers.event) {
+      for (const gone of this.tags.event(headers)) this.rows.delete(gone)
+      return
+    }
     switch (headers.operation) {
       case "insert":
         // A row that a move-in brings may be here already for another reason.
         assert.ok(!this.rows.has(key) || headers.is_move_in || this.params.log === "changes_only", `${key} is inserted twice`)
         this.rows.set(key, { ...message.value })
-        this.tag(key, headers, true)
+        this.tags.row(key, headers, true)
         break
       case "update":
         assert.ok(this.rows.has(key) || this.params.log === "changes_only", `${key} is updated but not there`)
         this.rows.set(key, { ...this.rows.get(key), ...message.value })
-        this.tag(key, headers, false)
+        this.tags.row(key, headers, false)
         break
       case "delete":
         assert.ok(this.rows.has(key) || this.params.log === "changes_only", `${key} is deleted but not there`)
         this.rows.delete(key)
-        this.tagged.delete(key)
+        this.tags.forget(key)
         break
       default:
         assert.fail(`unknown message ${JSON.stringify(message)}`)
-    }
-  }
-
-  // ---- rows of sub-queries: they stay while one of the conditions' alternatives holds
-
-  tag(key, headers, fresh) {
-    if (!headers.tags) return
-    const known = fresh ? undefined : this.tagged.get(key)
-    const tags = new Map(known?.tags)
-    for (const [position, hash] of parts(headers.removed_tags)) if (tags.get(position) === hash) tags.delete(position)
-    for (const [position, hash] of parts(headers.tags)) tags.set(position, hash)
-    this.disjuncts ??= headers.tags.map((tag) => [...parts([tag])].map(([position]) => position))
-    this.tagged.set(key, { tags, active: headers.active_conditions ? [...headers.active_conditions] : undefined })
-  }
-
-  move({ event, patterns }) {
-    for (const { pos, value } of patterns) {
-      for (const [key, row] of this.tagged) {
-        if (row.tags.get(pos) !== value) continue
-        if (row.active) row.active[pos] = event === "move-in"
-        else if (event === "move-out") row.tags.delete(pos)
-      }
-    }
-    if (event !== "move-out") return
-    for (const [key, row] of this.tagged) {
-      const stays = row.active ? this.disjuncts.some((positions) => positions.every((p) => row.active[p])) : row.tags.size > 0
-      if (!stays) {
-        this.tagged.delete(key)
-        this.rows.delete(key)
-      }
     }
   }
 
@@ -197,12 +170,6 @@ export class Shape {
   column(name) {
     return this.values().map((row) => row[name]).sort()
   }
-}
-
-function parts(tags = []) {
-  const out = new Map()
-  for (const tag of tags) tag.split("/").forEach((hash, position) => hash && out.set(position, hash))
-  return out
 }
 
 /** -1 < n_m < n_inf < (n+1)_m */
