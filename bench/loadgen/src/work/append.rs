@@ -16,15 +16,20 @@ pub(crate) struct Body {
     /// With Producer-* headers: a producer per stream, or per connection if there are fewer streams than connections.
     #[arg(long)]
     pub(crate) producers: bool,
+    /// Speak S2's API to this basin instead: one record of `size` bytes per request, as JSON.
+    #[arg(long, conflicts_with_all = ["json", "producers"])]
+    pub(crate) s2_basin: Option<String>,
 }
 
 impl Body {
     pub(crate) fn content_type(&self) -> &'static str {
-        if self.json { "application/json" } else { "application/octet-stream" }
+        if self.json || self.s2_basin.is_some() { "application/json" } else { "application/octet-stream" }
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        if self.json {
+        if self.s2_basin.is_some() {
+            format!("{{\"records\":[{{\"body\":\"{}\"}}]}}", "x".repeat(self.size)).into_bytes()
+        } else if self.json {
             format!("{{\"k\":1,\"p\":\"{}\"}}", "x".repeat(self.size.saturating_sub(14))).into_bytes()
         } else {
             vec![b'x'; self.size]
@@ -57,10 +62,14 @@ impl Append {
     /// For the connections from `first` on of `all`. `epoch` begins the producers' epochs: a later run needs a higher
     /// one.
     pub(crate) fn new(names: &Names, body: &Body, first: usize, connections: usize, all: usize, epoch: u64) -> Self {
-        let start = format!("POST {}", names.root()).into_bytes();
         let bytes = body.bytes();
+        let (start, path_end, more) = match &body.s2_basin {
+            Some(basin) => (format!("POST /v1/streams/{}", names.prefix), "/records", format!("s2-basin: {basin}\r\n")),
+            None => (format!("POST {}", names.root()), "", String::new()),
+        };
+        let start = start.into_bytes();
         let middle = format!(
-            " HTTP/1.1\r\nhost: {}\r\ncontent-type: {}\r\ncontent-length: {}\r\n",
+            "{path_end} HTTP/1.1\r\nhost: {}\r\ncontent-type: {}\r\n{more}content-length: {}\r\n",
             http::host(),
             body.content_type(),
             bytes.len()
@@ -134,7 +143,7 @@ mod tests {
 
     fn append(streams: u64, connections: usize, producers: bool) -> Append {
         let names = Names { streams, from: 0, step: 1, prefix: "t-".into(), name_bytes: 8 };
-        Append::new(&names, &Body { size: 4, json: false, producers }, 0, connections, connections, 9)
+        Append::new(&names, &Body { size: 4, json: false, producers, s2_basin: None }, 0, connections, connections, 9)
     }
 
     #[test]
@@ -143,6 +152,17 @@ mod tests {
         append(1, 1, false).request(0, 0, &mut out);
         let expected = "POST /v1/stream/t-000000 HTTP/1.1\r\nhost: bench\r\ncontent-type: application/octet-stream\r\n\
                         content-length: 4\r\n\r\nxxxx";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_record_of_s2_is_json_for_its_basin() {
+        let names = Names { streams: 1, from: 0, step: 1, prefix: "t-".into(), name_bytes: 8 };
+        let body = Body { size: 4, json: false, producers: false, s2_basin: Some("bench".into()) };
+        let mut out = Vec::new();
+        Append::new(&names, &body, 0, 1, 1, 9).request(0, 0, &mut out);
+        let expected = "POST /v1/streams/t-000000/records HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n\
+                        s2-basin: bench\r\ncontent-length: 29\r\n\r\n{\"records\":[{\"body\":\"xxxx\"}]}";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
