@@ -118,6 +118,9 @@ const NODE_NAME_MAX: usize = 64;
 
 fn check_node(config: &Config) -> anyhow::Result<()> {
     if !config.is_node() {
+        if !config.advertise.is_empty() {
+            bail!("--advertise is for servers that share a bucket: it needs --node and --store");
+        }
         return Ok(());
     }
     let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);

@@ -15,6 +15,9 @@
 //! changed for `STALE_AFTER` periods, asked of the bucket after it has acquired the root: then every lease before has
 //! ended, by the owner's own clock, if clocks run alike to a tenth. No two clocks are compared.
 //!
+//! *Suspects.* The units of a node that does not answer others, and whose announcement is late, are acquired before it is
+//! taken for dead, so that they can be served as soon as its leases have ended. If it lives, it loses them without need.
+//!
 //! *Shares.* From the nodes that live each node computes which units it should own (`core/plan`). It takes those that nobody
 //! claims, and gives up those that another live node should have. A node that has just come takes nothing that others
 //! would take: it learns of deaths later than they. The unit of shapes has the number after those of
@@ -377,9 +380,12 @@ impl Shared {
                     let asked = self.now();
                     let answer = self.forwarder.ask(&peer.address, PATH, &shown, PROBE_WITHIN);
                     match answer.and_then(|text| proofs.open(&text, &peer.instance)) {
-                        Some(found) => self.core.lock().heard(found, asked, self.now()),
+                        Some(found) => self.core.lock().answered(found, asked, self.now()),
                         // Another process is at its address, or nobody.
-                        None => drop(self.board.read(&self.core, &peer.instance, peer.object)),
+                        None => {
+                            self.core.lock().unanswered(&peer.instance);
+                            drop(self.board.read(&self.core, &peer.instance, peer.object));
+                        }
                     }
                 });
                 if let Err(error) = spawned {
@@ -420,6 +426,12 @@ impl Shared {
     }
 
     fn do_work(&self, unit: u64, work: Work) {
+        let began = Instant::now();
+        self.perform(unit, work);
+        tracing::debug!(unit, ?work, took = ?began.elapsed(), "work on a unit has ended");
+    }
+
+    fn perform(&self, unit: u64, work: Work) {
         match work {
             Work::Take => self.take(unit),
             Work::Serve(gaps) => self.serve(unit, gaps),
@@ -448,7 +460,7 @@ impl Shared {
     /// before has ended.
     fn serve(&self, unit: u64, gaps: u64) {
         let is_own = match self.keeper.still_owns(unit) {
-            Ok(false) => return self.do_work(unit, Work::Lose),
+            Ok(false) => return self.perform(unit, Work::Lose),
             Ok(true) => true,
             Err(error) => {
                 tracing::warn!(unit, error = format!("{error:#}"), "the root of a unit could not be read");

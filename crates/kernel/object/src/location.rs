@@ -10,6 +10,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,6 +112,12 @@ impl Location {
     #[must_use]
     pub fn outlives_the_process(&self) -> bool {
         self.scheme != Scheme::Memory
+    }
+
+    /// The folder of this machine that is the bucket, if it is one.
+    #[must_use]
+    pub fn folder(&self) -> Option<PathBuf> {
+        (self.scheme == Scheme::Folder).then(|| format!("/{}", self.prefix).into())
     }
 
     pub(crate) fn prefix(&self) -> Path {

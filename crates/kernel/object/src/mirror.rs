@@ -60,9 +60,6 @@ pub enum MirrorError {
     /// The body of the root is not one of a mirror.
     #[error("the mirror's root cannot be decoded: {0}")]
     Form(DecodeError),
-    /// The prefix holds the root of a unit that nodes own, not a mirror.
-    #[error("this prefix of the bucket belongs to nodes, not to a data folder: take another prefix")]
-    OfNodes,
     /// The format of the mirror is above the newest that this program reads.
     #[error("the mirror has format {0}, and this program reads formats up to {VERSION}: use a newer thalweg")]
     Newer(u8),
@@ -128,7 +125,7 @@ impl Mirrored {
             [KIND, VERSION, ..] => Self::fields(&body[2..]).map_err(MirrorError::Form),
             [KIND, version, ..] if *version > VERSION => Err(MirrorError::Newer(*version)),
             [KIND, ..] => Err(MirrorError::Form(DecodeError::Range("version of a mirror"))),
-            _ => Err(MirrorError::OfNodes),
+            _ => Err(MirrorError::Form(DecodeError::Range("kind of a mirror"))),
         }
     }
 
@@ -321,7 +318,8 @@ mod tests {
 
     #[test]
     fn other_bodies_are_refused_with_the_reason() {
-        assert_eq!(Mirrored::decode(&[4, 5, 0]), Err(MirrorError::OfNodes));
+        let other = Err(MirrorError::Form(DecodeError::Range("kind of a mirror")));
+        assert_eq!(Mirrored::decode(&[4, 5, 0]), other);
         assert_eq!(Mirrored::decode(&[KIND, 2]), Err(MirrorError::Newer(2)));
         let whole = sample().encode();
         for len in 0..whole.len() {

@@ -84,6 +84,10 @@ struct At {
 impl At {
     fn location(&self) -> anyhow::Result<&Location> {
         match &self.store.0 {
+            // A server makes the folder. Whoever looks at it has named another one.
+            Some(location) if location.folder().is_some_and(|folder| !folder.is_dir()) => {
+                bail!("--store {location}: there is no such folder")
+            }
             Some(location) => Ok(location),
             None => bail!("--store names no bucket"),
         }

@@ -1,7 +1,7 @@
 //! The decisions of a node, as functions of what it has learnt and of the time: no clock, no thread, no IO.
 //!
-//! Inputs: an announcement was written ([`Core::said`]), another node's was read ([`Core::heard`]), the bucket was
-//! listed ([`Core::listed`]), work on a unit has ended ([`Core::taken`], [`Core::opened`], [`Core::given_up`]), the node
+//! Inputs: an announcement was written ([`Core::said`]), another node's was read ([`Core::heard`]), another node was asked
+//! ([`Core::answered`], [`Core::unanswered`]), the bucket was listed ([`Core::listed`]), work on a unit has ended ([`Core::taken`], [`Core::opened`], [`Core::given_up`]), the node
 //! drains. Outputs: what to announce ([`Core::say`]), what to do with which unit ([`Core::step`]), where requests go
 //! ([`Core::place`]), and which units are served with a lease ([`Open`]).
 //!
@@ -29,6 +29,9 @@ use std::time::Duration;
 const LEASE: f64 = 2.0;
 /// Periods without a change after which others take a node for dead.
 const STALE_AFTER: f64 = 2.3;
+/// Periods without a change after which a node's units are taken that does not answer either. They are served when it is
+/// taken for dead, see [`STALE_AFTER`]: acquiring them takes about as long.
+const SUSPECT_AFTER: f64 = 1.5;
 /// An announcement that has not changed for so long is retired.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(20);
 /// Periods for which a node is new, if another one has come at least [`NEWER_BY`] periods before it. It learns of a death
@@ -138,20 +141,28 @@ struct Candidate {
     /// It may own the unit of shapes.
     has_shapes: bool,
     is_new: bool,
+    is_suspect: bool,
     /// Units that it could not take.
     refuses: Vec<u64>,
 }
 
 impl Candidate {
     /// `oldest_ms`: the age of the oldest node.
-    fn of(node: &Announcement, oldest_ms: u64) -> Self {
+    fn of(node: &Announcement, is_suspect: bool, oldest_ms: u64) -> Self {
         let periods = |ms: u64| ms as f64 / node.every_ms.max(1) as f64;
         let is_new = periods(node.age_ms) < NEW_FOR && periods(oldest_ms - node.age_ms) >= NEWER_BY;
-        Self { instance: node.instance.clone(), has_shapes: node.has_shapes, is_new, refuses: node.refuses.clone() }
+        Self {
+            instance: node.instance.clone(),
+            has_shapes: node.has_shapes,
+            is_new,
+            is_suspect,
+            refuses: node.refuses.clone(),
+        }
     }
 
-    fn who(&self) -> (&str, bool) {
-        (&self.instance, self.has_shapes)
+    /// What must stay the same before a unit moves to a better place.
+    fn who(&self) -> (&str, bool, bool) {
+        (&self.instance, self.has_shapes, self.is_suspect)
     }
 }
 
@@ -300,6 +311,18 @@ impl Core {
         }
     }
 
+    /// The same, and the node itself has said so.
+    pub(crate) fn answered(&mut self, found: Announcement, asked: Moment, now: Moment) {
+        let instance = found.instance.clone();
+        self.heard(found, asked, now);
+        self.peers.note_answer(&instance, true);
+    }
+
+    /// A node that was asked has not answered.
+    pub(crate) fn unanswered(&mut self, instance: &str) {
+        self.peers.note_answer(instance, false);
+    }
+
     /// The bucket has no announcement of that node in its object of this number.
     pub(crate) fn gone(&mut self, instance: &str, object: u64) {
         if let Some(gone) = self.peers.remove(instance, object) {
@@ -345,8 +368,9 @@ impl Core {
         }
         self.candidates.clone_from(&candidates);
         let owners = self.planned(candidates.iter());
-        // Free units go to nodes that are not new, if one of them can have them.
-        let takers = self.planned(candidates.iter().filter(|node| !node.is_new)).into_iter().zip(&owners);
+        // Free units go to nodes that are neither new nor suspects, if one of them can have them.
+        let takers = candidates.iter().filter(|node| !node.is_new && !node.is_suspect);
+        let takers = self.planned(takers).into_iter().zip(&owners);
         let takers: Vec<_> = takers.map(|(seasoned, any)| seasoned.or(*any)).collect();
         let mut busy = self.units.values().filter(|state| **state == State::Busy).count();
         let mut all = Vec::new();
@@ -367,7 +391,7 @@ impl Core {
 
     /// `has_room`: for work that can wait.
     fn work(&mut self, unit: u64, plan: Planned, is_lost: bool, has_room: bool, now: Moment) -> Option<Work> {
-        let is_free = || plan.takes && has_room && !self.peers.claims(unit);
+        let is_free = || plan.takes && has_room && !self.peers.keeps(unit);
         match self.units.get(&unit).copied() {
             None => is_free().then_some(Work::Take),
             Some(State::Failed) if plan.takes => {
@@ -404,7 +428,8 @@ impl Core {
     fn candidates(&self) -> Vec<Candidate> {
         let all = || self.live().chain([&self.me]).filter(|node| !node.is_draining);
         let oldest_ms = all().map(|node| node.age_ms).max().unwrap_or_default();
-        let mut all: Vec<_> = all().map(|node| Candidate::of(node, oldest_ms)).collect();
+        let of = |node: &Announcement| Candidate::of(node, self.peers.suspects(&node.instance), oldest_ms);
+        let mut all: Vec<_> = all().map(of).collect();
         all.sort_unstable();
         all
     }

@@ -1,6 +1,6 @@
 //! The other nodes, as far as this one has heard of them.
 
-use super::{FORGOTTEN_AFTER, Moment, STALE_AFTER};
+use super::{FORGOTTEN_AFTER, Moment, STALE_AFTER, SUSPECT_AFTER};
 use crate::nodes::announcement::Announcement;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,6 +14,8 @@ pub(crate) struct Peer {
     pub(crate) since: Moment,
     /// When it was asked for last, with an answer. Only what was asked for can be known not to have changed.
     asked: Moment,
+    /// How often in a row it did not answer itself.
+    unanswered: u32,
 }
 
 impl Peer {
@@ -24,12 +26,21 @@ impl Peer {
 
     /// Whether its announcement has not changed for so long that its lease has ended.
     pub(crate) fn is_stale(&self) -> bool {
-        self.silence() >= stale_after(&self.announcement)
+        self.silence() >= periods(&self.announcement, STALE_AFTER)
+    }
+
+    /// Whether it is probably dead: it does not answer, and its announcement is late. Its lease may still run.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.unanswered >= UNANSWERED && self.silence() >= periods(&self.announcement, SUSPECT_AFTER)
     }
 }
 
-fn stale_after(announcement: &Announcement) -> Duration {
-    Duration::from_millis(announcement.every_ms.max(1)).mul_f64(STALE_AFTER)
+/// Requests in a row that a suspect has not answered.
+const UNANSWERED: u32 = 2;
+
+/// So many periods of a node's announcements.
+fn periods(announcement: &Announcement, count: f64) -> Duration {
+    Duration::from_millis(announcement.every_ms.max(1)).mul_f64(count)
 }
 
 /// The other nodes, by instance.
@@ -58,10 +69,18 @@ impl Peers {
                 peer.asked.steady = peer.asked.steady.max(asked.steady);
                 false
             }
-            _ => {
-                let peer = Peer { announcement: found.clone(), since: now, asked };
+            known => {
+                let unanswered = known.map_or(0, |peer| peer.unanswered);
+                let peer = Peer { announcement: found.clone(), since: now, asked, unanswered };
                 self.0.insert(found.instance, peer).is_none()
             }
+        }
+    }
+
+    /// The node was asked itself.
+    pub(super) fn note_answer(&mut self, instance: &str, has_answered: bool) {
+        if let Some(peer) = self.0.get_mut(instance) {
+            peer.unanswered = if has_answered { 0 } else { peer.unanswered.saturating_add(1) };
         }
     }
 
@@ -77,13 +96,25 @@ impl Peers {
 
     /// Those that have said nothing new for so long, when they were asked for, that their announcements are retired.
     pub(super) fn forgotten(&self) -> Vec<Announcement> {
-        let is_gone = |peer: &&Peer| peer.silence() >= FORGOTTEN_AFTER.max(4 * stale_after(&peer.announcement));
+        let is_gone =
+            |peer: &&Peer| peer.silence() >= FORGOTTEN_AFTER.max(4 * periods(&peer.announcement, STALE_AFTER));
         self.all().filter(is_gone).map(|peer| peer.announcement.clone()).collect()
     }
 
     /// Whether a live node claims a unit.
     pub(super) fn claims(&self, unit: u64) -> bool {
         self.live().any(|peer| peer.epoch_of(unit).is_some())
+    }
+
+    /// Whether a node claims a unit that lives and is no suspect.
+    pub(super) fn keeps(&self, unit: u64) -> bool {
+        let mut keepers = self.all().filter(|peer| !peer.is_stale() && !peer.is_suspect());
+        keepers.any(|peer| peer.announcement.epoch_of(unit).is_some())
+    }
+
+    /// Whether this node is a suspect.
+    pub(super) fn suspects(&self, instance: &str) -> bool {
+        self.0.get(instance).is_some_and(Peer::is_suspect)
     }
 
     /// Whether a live node claims a unit with an epoch above this one.

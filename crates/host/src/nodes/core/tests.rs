@@ -135,6 +135,39 @@ fn a_unit_is_taken_and_served_when_silence_was_asked_for() {
 }
 
 #[test]
+fn units_of_a_suspect_are_taken_early_and_served_when_its_lease_has_ended() {
+    let mut core = node();
+    let silent = |core: &mut Core, now: f64| core.heard(says("other", 1, &[(0, 4)]), at(now), at(now));
+    core.answered(says("other", 1, &[(0, 4)]), at(1.0), at(1.0));
+    core.unanswered("other");
+    silent(&mut core, 2.5);
+    assert_eq!(step(&mut core, 2.5), [], "one answer may be lost");
+    core.unanswered("other");
+    assert_eq!(step(&mut core, 2.6), [(0, Work::Take)]);
+    core.taken(0, 5);
+    announce(&mut core, 2.7, 2.7);
+    assert_eq!(step(&mut core, 2.8), [], "leases of the other one may run");
+    silent(&mut core, 3.3);
+    assert!(matches!(step(&mut core, 3.3)[..], [(0, Work::Serve(_))]));
+}
+
+#[test]
+fn a_node_that_answers_or_announces_itself_is_no_suspect() {
+    let mut core = node();
+    core.answered(says("other", 1, &[(0, 4)]), at(1.0), at(1.0));
+    core.unanswered("other");
+    core.unanswered("other");
+    core.heard(says("other", 2, &[(0, 4)]), at(2.4), at(2.4));
+    core.heard(says("other", 2, &[(0, 4)]), at(3.8), at(3.8));
+    assert_eq!(step(&mut core, 3.8), [], "it writes into the bucket");
+    core.answered(says("other", 2, &[(0, 4)]), at(4.0), at(4.0));
+    assert_eq!(step(&mut core, 4.0), [], "it answers");
+    core.unanswered("other");
+    core.unanswered("other");
+    assert_eq!(step(&mut core, 4.0), [(0, Work::Take)]);
+}
+
+#[test]
 fn an_owner_that_hears_of_a_later_epoch_loses_its_unit() {
     let mut core = server(1.0);
     core.heard(says("other", 1, &[(0, 4)]), at(1.1), at(1.1));

@@ -339,8 +339,11 @@ impl Life {
         for peer in peers {
             let asked = self.now();
             match self.world.ask(self.machine, &peer.address, PROBE_WITHIN) {
-                Some(found) if found.instance == peer.instance => self.core.lock().heard(found, asked, self.now()),
-                _ => drop(self.board.read(&self.core, &peer.instance, peer.object)),
+                Some(found) if found.instance == peer.instance => self.core.lock().answered(found, asked, self.now()),
+                _ => {
+                    self.core.lock().unanswered(&peer.instance);
+                    drop(self.board.read(&self.core, &peer.instance, peer.object));
+                }
             }
         }
     }
