@@ -6,7 +6,7 @@
 #   tests/electric/suite.sh --postgres CHECKOUT   only its Postgres, until Enter or a signal
 #
 # FILES chooses test files of the client (integration client stream fetch cache), PACKAGES what else of the checkout is run (react-hooks
-# experimental y-electric), TESTS a name pattern.
+# experimental y-electric), TESTS a name pattern. NODES=1: the binary as two nodes; the suite asks the one without the database.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../pg.sh"
 PATH=$PATH:/usr/sbin
@@ -59,9 +59,24 @@ fi
 if [ -z "$URL" ]; then
   export ELECTRIC_INSECURE=true ELECTRIC_ENABLE_INTEGRATION_TESTING=true ELECTRIC_CACHE_MAX_AGE=1 ELECTRIC_CACHE_STALE_AGE=3
   export ELECTRIC_SHAPE_CHUNK_BYTES_THRESHOLD=10000 DATABASE_URL=$SUITE_PG
-  start_server || { fail "the server starts"; finish electric; }
-  URL=$BASE
+  if [ "${NODES:-0}" = 1 ]; then
+    . "$ROOT/tests/bucket/buckets.sh"
+    need_versitygw && start_versitygw || { fail "versitygw starts"; finish electric; }
+    AT=() NODE_PIDS=()
+    for n in 0 1; do
+      AT[$n]=127.0.0.1:$(free_port)
+      [ $n = 0 ] || unset DATABASE_URL
+      "$THALWEG_BIN" serve --node "n$n" --listen "${AT[$n]}" --data "$WORK/data-$n" --store "$LOCATION" --units 4 --commit-interval 5ms \
+        >"$WORK/node-$n.out" 2>"$WORK/node-$n.log" & NODE_PIDS+=($!)
+    done
+    URL=http://${AT[1]}
+  else
+    start_server || { fail "the server starts"; finish electric; }
+    URL=$BASE
+  fi
 fi
+STOP='kill ${NGINX_PID:-} ${NODE_PIDS[@]} 2>/dev/null; wait ${NGINX_PID:-} ${NODE_PIDS[@]} 2>/dev/null; type stop_stores >/dev/null 2>&1 && stop_stores; stop_server KILL; rm -rf "$WORK"; pg_cleanup'
+trap "$STOP" EXIT
 export ELECTRIC_URL=${URL%/}
 # The suite itself waits only ten seconds, and skips everything if that is not enough.
 for _ in $(seq 600); do curl -fs --noproxy '*' "$ELECTRIC_URL/v1/health" 2>/dev/null | grep -q active && break; sleep 0.1; done
@@ -101,7 +116,6 @@ http {
 CONF
     nginx -e "$WORK/nginx/error.log" -p "$WORK/nginx" -c "$WORK/nginx/nginx.conf" &
     NGINX_PID=$!
-    trap 'kill "$NGINX_PID" 2>/dev/null; wait "$NGINX_PID" 2>/dev/null; stop_server KILL; rm -rf "$WORK"; pg_cleanup' EXIT
     export ELECTRIC_PROXY_CACHE_URL=http://127.0.0.1:$PROXY_PORT
   else
     skip "the suite behind a cache (needs nginx)"; FILES=${FILES/cache/}

@@ -11,7 +11,12 @@ workspace
 free_port() { node -e 'const s=require("net").createServer().listen(0,"127.0.0.1",()=>{console.log(s.address().port);s.close()})'; }
 PORT=$(free_port) OLD=http://127.0.0.1:$PORT
 case $MIGRATE_FROM in
-  self) "$THALWEG_BIN" serve --listen "127.0.0.1:$PORT" --data "$WORK/old" >"$WORK/old.log" 2>&1 & ;;
+  self)
+    # With tokens, which the copy needs to read it.
+    "$THALWEG_BIN" token new --name old --admin '*' >"$WORK/old.toml" 2>"$WORK/old.token"
+    FROM_TOKEN=$(grep -oE 'tw[a-z0-9]*[._-][A-Za-z0-9_.-]+' "$WORK/old.token" | head -1)
+    export FROM_TOKEN
+    "$THALWEG_BIN" serve --listen "127.0.0.1:$PORT" --data "$WORK/old" --tokens "$WORK/old.toml" >"$WORK/old.log" 2>&1 & ;;
   node)
     REFERENCE=$CACHE/reference-0.3.7
     [ -e "$REFERENCE/complete" ] || { npm install --prefix "$REFERENCE" --no-audit --no-fund @durable-streams/server@0.3.7 >"$CACHE/reference.log" 2>&1 && touch "$REFERENCE/complete"; }
@@ -26,14 +31,15 @@ esac
 OLD_PID=$!
 trap 'kill "$OLD_PID" 2>/dev/null; stop_server KILL; rm -rf "$WORK"' EXIT
 curl() { command curl --noproxy '*' -fsS "$@"; }
-for _ in $(seq 100); do curl -o /dev/null -X PUT "$OLD/v1/stream/probe" -H 'content-type: text/plain' 2>/dev/null && break; sleep 0.1; done
-curl -I -o /dev/null "$OLD/v1/stream/probe" || { tail -5 "$WORK/old.log"; fail "the reference server starts"; finish migrate; }
+old() { curl ${FROM_TOKEN:+-H "authorization: Bearer $FROM_TOKEN"} "$@"; }
+for _ in $(seq 100); do old -o /dev/null -X PUT "$OLD/v1/stream/probe" -H 'content-type: text/plain' 2>/dev/null && break; sleep 0.1; done
+old -I -o /dev/null "$OLD/v1/stream/probe" || { tail -5 "$WORK/old.log"; fail "the reference server starts"; finish migrate; }
 start_server || { fail "the server starts"; finish migrate; }
 
 # ---- streams of every kind on the old server
 
-put() { curl -o /dev/null -X PUT "$OLD/v1/stream/$1" -H "content-type: $2" "${@:3}"; }
-post() { curl -o /dev/null -X POST "$OLD/v1/stream/$1" -H "content-type: $2" "${@:3}"; }
+put() { old -o /dev/null -X PUT "$OLD/v1/stream/$1" -H "content-type: $2" "${@:3}"; }
+post() { old -o /dev/null -X POST "$OLD/v1/stream/$1" -H "content-type: $2" "${@:3}"; }
 put events application/json
 post events application/json -d '[{"n":1,"s":"a\nb, c"},[1,[2]],"ü",1.50,null]'
 for n in $(seq 50); do post events application/json -d "{\"n\":$n}"; done
@@ -51,7 +57,7 @@ printf '%s\n' events sessions/a%20b bytes done empty >"$WORK/names"
 migrate() { env NO_PROXY='*' no_proxy='*' THALWEG="$THALWEG_BIN" "$ROOT/deploy/migrate.sh" "$OLD" "$BASE" "$@"; }
 says() { local want=$1 got; shift; got=$("$@" 2>&1) || true; case $got in *"$want"*) return 0 ;; *) echo "  wanted: $want"; echo "  got:    ${got:0:400}"; return 1 ;; esac; }
 check "all streams are copied" says "copied  empty" migrate <"$WORK/names"
-check "JSON messages are the same" cmp -s <(curl "$OLD/v1/stream/events" | node -e 'console.log(JSON.stringify(JSON.parse(require("fs").readFileSync(0))))') \
+check "JSON messages are the same" cmp -s <(old "$OLD/v1/stream/events" | node -e 'console.log(JSON.stringify(JSON.parse(require("fs").readFileSync(0))))') \
   <(curl "$BASE/v1/stream/events" | node -e 'console.log(JSON.stringify(JSON.parse(require("fs").readFileSync(0))))')
 check "bytes are the same" cmp -s "$WORK/bytes" <("$THALWEG_BIN" stream read "$BASE/v1/stream/bytes")
 check "text is the same" says $'one\r\ntwo\rthree' curl "$BASE/v1/stream/sessions/a%20b"

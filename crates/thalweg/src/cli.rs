@@ -184,7 +184,7 @@ pub(crate) struct ServeArgs {
 pub(crate) struct DevArgs {
     /// Start so many nodes on this machine, at the port of --listen and those after it, which share a bucket in the
     /// data folder, or --store.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with_all = ["print_config", "check_config"])]
     pub(crate) nodes: Option<u64>,
     #[command(flatten)]
     pub(crate) serve: ServeArgs,

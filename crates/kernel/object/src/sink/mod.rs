@@ -15,6 +15,7 @@
 //! when an object that names it is written, but never the last one. Fences stay for [`FENCES_STAY_MS`]: a number that was
 //! freed could be written by an owner that has slept since before.
 
+mod reach;
 pub(crate) mod record;
 
 use crate::bucket::{Bucket, Part, PutNew};
@@ -23,6 +24,7 @@ use crate::faults::Faults;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
+use reach::Reach;
 use record::{HEAD_BYTES, Head, Record, What, key, number_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -37,9 +39,6 @@ pub use record::fuzz_record;
 /// A fence below the floor is removed this long after it was written, by the bucket's clock: no process wakes up later
 /// and still has a request under way.
 const FENCES_STAY_MS: i64 = 7 * 24 * 3600 * 1000;
-
-/// How far behind the first free number a fence is put at least, if the owner before writes faster than a take-over looks.
-const AHEAD_MIN: u64 = 16;
 
 /// Objects that are read at the same time.
 const READS_AT_ONCE: usize = 16;
@@ -346,7 +345,7 @@ impl Inner {
 
     async fn fence(self: Arc<Self>, term: Term) -> Result<(), SinkError> {
         let mut journal = Found::default();
-        let (mut ahead, mut looked_at) = (AHEAD_MIN, None);
+        let mut reach = Reach::default();
         loop {
             self.look(&mut journal).await?;
             if let Some(DamagedHead { key, why }) = journal.damaged.first() {
@@ -373,14 +372,8 @@ impl Inner {
                 put.map_err(|error| failed("fencing", error))
             };
             if matches!(put(number).await?, PutNew::Taken(_)) {
-                // The owner before went on by so many numbers while this take-over looked and wrote. The slower the bucket
-                // lists the more, without a bound: so the distance has none either.
-                let advance = looked_at.map_or(0, |before| number.saturating_sub(before));
-                ahead = ahead.max(advance.saturating_mul(4));
-                put(number.saturating_add(ahead)).await?;
-                ahead = ahead.saturating_mul(2);
+                put(reach.next(number)).await?;
             }
-            looked_at = Some(number);
         }
         self.remove_old_fences(&journal).await;
         let mut state = self.state.lock();
