@@ -5,6 +5,8 @@
 //! *segment* is one file with a *number* of its own. *Accepted* means ordered and in memory; *written* means that the
 //! operating system has it, so that it survives the process; *durable* means that it survives loss of power.
 
+#[cfg(feature = "testing")]
+pub mod contract;
 mod faults;
 mod format;
 mod memory;

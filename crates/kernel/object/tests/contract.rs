@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::{Lsn, ObjectId};
+use thalweg_journal::contract::Subject;
 use thalweg_journal::{Bounds, Class, Fenced, Journal, Kept, Options, Sequencer, Sink, SinkBatch, SinkError, Term};
 use thalweg_manifest::{Manifest, ManifestError};
 use thalweg_object::{
@@ -61,6 +62,28 @@ fn manifest_keeps_its_promises() {
             println!("{promise}");
             let manifest: Arc<dyn Manifest> = Arc::new(ObjectManifest::new(bucket.clone(), &unit(), 7));
             ask(name, &manifest);
+        }
+    });
+}
+
+#[test]
+fn a_journal_keeps_its_promises() {
+    each_bucket(|name, bucket, unit| {
+        for (promise, ask) in thalweg_journal::contract::QUESTIONS {
+            println!("{promise}");
+            let unit = unit();
+            let options = thalweg_journal::contract::options();
+            let mut nothing = |_, _| Ok::<(), std::convert::Infallible>(());
+            let sink_of_it = sink(bucket, &unit);
+            let journal = Sequencer::take_over(sink_of_it, options, Bounds::default(), 1, &mut nothing).unwrap();
+            let journal = Arc::new(journal);
+            journal.start_writer().unwrap();
+            // Another owner takes it over.
+            let other = sink(bucket, &unit);
+            let poison = move || other.fence(term(2)).wait().unwrap();
+            ask(&Subject { journal: Arc::clone(&journal) as _, poison: Box::new(poison) });
+            let is_poisoned = journal.poisoned().is_some();
+            assert_eq!(journal.close().is_err(), is_poisoned, "{name}");
         }
     });
 }
