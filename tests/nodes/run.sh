@@ -225,5 +225,51 @@ all_signed() {
   done; done
 }
 check "a token that one node's key has signed is valid at all nodes" all_signed
+
+# ---- strangers: at a node's address, in the bucket, on the machine
+
+# The head alone: its body is not waited for.
+by_head() {
+  exec 3<>"/dev/tcp/${ADDRESSES[0]%:*}/${ADDRESSES[0]#*:}" || return 1
+  printf 'POST /v1/node/news HTTP/1.1\r\nhost: x\r\ncontent-length: 30000000\r\n\r\n' >&3
+  timeout 5 head -1 <&3 | grep -q ' 403 '
+}
+check "who is no node is refused at the paths of nodes by the head" by_head
+mkdir -m 755 "$WORK/open" && touch "$WORK/open/something"
+check "a bucket in a folder that others may enter is refused" bash -c "timeout 20 '$THALWEG_BIN' serve --node x --listen 127.0.0.1:0 --advertise http://127.0.0.1:1 --data $WORK/data-open --store 'file://$WORK/open' 2>&1 | grep -q 'chmod 700'"
+AT=$WORK/bucket-of-tokens/n
+for one in "$AT"/*; do echo junk >"$one.18446744073709551615"; done
+echo junk >"$AT/$(printf '\033')[31mx-1"
+echo junk >"$AT/x-1"
+truncate -s 300M "$AT/y-1"
+start_third() {
+  "$THALWEG_BIN" serve --node n2 --listen "${ADDRESSES[2]}" --data "$WORK/data-of-tokens-2" --store "file://$WORK/bucket-of-tokens" \
+    --tokens "$WORK/tokens.toml" >"$WORK/node-2.out" 2>>"$WORK/node-2.log" &
+  PIDS[2]=$!
+  within 20 reached 2
+}
+reached() { [[ $(signed "http://${ADDRESSES[$1]}/v1/stream/t/1") = 200 ]]; }
+check "objects of strangers in the bucket stop no node from starting" start_third
+serves_all() { local s n; for s in 1 2 3 4 5 6; do for n in 0 1 2; do [[ $(signed "http://${ADDRESSES[$n]}/v1/stream/t/$s") = 200 ]] || return 1; done; done; }
+check "nor from serving" serves_all
+small() { local n; for n in 0 1 2; do [ "$(awk '/VmRSS/ { print $2 }' "/proc/${PIDS[$n]}/status")" -lt 250000 ] || return 1; done; }
+check "nor fill their memory" small
+check "store ls shows no control characters" bash -c "! '$THALWEG_BIN' store ls --store 'file://$WORK/bucket-of-tokens' 2>&1 | grep -q \$'\\033'"
+# Another process takes the address of a killed node at once, and says yes to everything.
+kill -KILL "${PIDS[1]}"; wait "${PIDS[1]}" 2>/dev/null; PIDS[1]=
+node -e '
+  require("http").createServer((request, response) => { response.writeHead(204, { "stream-next-offset": "forged", "stream-up-to-date": "true" }); response.end() })
+    .listen(Number(process.argv[1]), "127.0.0.1")' "${ADDRESSES[1]#*:}" & IMPOSTOR=$!
+answers "${ADDRESSES[1]#*:}"
+serves_two() { local s; for s in 1 2 3 4 5 6; do [[ $(signed "http://${ADDRESSES[0]}/v1/stream/t/$s") = 200 ]] || return 1; done; }
+believed=0 appended=0
+for s in $(seq 60); do
+  curl -s -m 15 -o /dev/null -D "$WORK/head" -H "authorization: Bearer $SIGNED" -H 'content-type: text/plain' -d "x" "http://${ADDRESSES[0]}/v1/stream/t/$((s % 6 + 1))"
+  grep -qi forged "$WORK/head" && believed=$((believed + 1))
+  grep -q ' 204' "$WORK/head" && appended=$((appended + 1))
+  [ "$s" = 12 ] && within 20 serves_two
+done
+check "what another process says at the address of a dead node is not believed" test "$believed" = 0 -a "$appended" -gt 20
+kill $IMPOSTOR; wait $IMPOSTOR 2>/dev/null
 stop_nodes
 finish nodes

@@ -1,6 +1,15 @@
-//! Numbers for the eye: sizes, rates, times.
+//! Numbers and foreign text for the eye: sizes, rates, times, names.
 
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/// Text that others have written, for a terminal: a space in place of each character that a terminal would obey, or that
+/// changes the order of what is shown (Unicode's marks of direction).
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let is_mark =
+        |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if c.is_control() || is_mark(c) { ' ' } else { c }).collect()
+}
 
 /// A number of bytes, in the largest unit of 1024 that it fills: `1023 B`, `1.5 MiB`.
 #[allow(clippy::cast_precision_loss, reason = "a size for the eye")]
@@ -69,5 +78,10 @@ mod tests {
         let times: Vec<_> = [0, 999, 1_000, 119_999, 120_000, 7_200_000, 172_800_000].into_iter().map(time).collect();
         assert_eq!(times, ["0ms", "999ms", "1s", "119s", "2min", "2h", "2d"]);
         assert_eq!([0.000_64, 0.0032, 1.2].map(short_time), ["640 µs", "3.2 ms", "1.20 s"]);
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_not_printed() {
+        assert_eq!(printable("a\u{1b}[31mb\u{9b}c\u{202e}d\ne é"), "a [31mb c d e é");
     }
 }

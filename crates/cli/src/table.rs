@@ -1,5 +1,6 @@
 //! Lists in columns, for people. Scripts take `--json`.
 
+use crate::human;
 use std::io::Write;
 
 /// Rows below a header, written a page at a time. Each column is as wide as its widest cell so far, but for the last,
@@ -24,8 +25,8 @@ impl<const N: usize> Table<N> {
     }
 
     pub fn row(&mut self, cells: [String; N]) {
-        // A name or a clause may hold line breaks and other control characters, which a terminal would obey.
-        self.rows.push(cells.map(|cell| cell.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()));
+        // A name or a clause may hold line breaks and other control characters.
+        self.rows.push(cells.map(|cell| human::printable(&cell)));
     }
 
     /// Writes the rows that were added since the last time, below the header if these are the first.

@@ -8,6 +8,7 @@ mod backup;
 mod caution;
 mod check;
 mod cli;
+mod descriptors;
 mod dev_nodes;
 mod engines;
 mod http;
@@ -50,7 +51,9 @@ fn failed(error: &anyhow::Error) -> ExitCode {
         // The reader of our output has closed it.
         Some(Failure::ReaderGone) => ExitCode::SUCCESS,
         known => {
-            logs::say(&format!("thalweg: {error:#}"));
+            // It may have names in it that others have made.
+            let lines: Vec<String> = format!("{error:#}").lines().map(thalweg_cli::human::printable).collect();
+            logs::say(&format!("thalweg: {}", lines.join("\n")));
             known.map_or(ExitCode::FAILURE, |failure| ExitCode::from(failure.exit_code()))
         }
     }

@@ -143,7 +143,7 @@ fn server_config(config: &Config, tls: Option<Arc<TlsIdentity>>, pages: SharedPa
     let mut server = ServerConfig {
         listen: config.listen.0,
         tls,
-        max_connections: config.max_connections,
+        max_connections: crate::descriptors::connections_max(config.max_connections, config.is_node()),
         max_connections_per_peer: config.max_connections_per_peer,
         write_timeout: config.write_timeout.0,
         max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),

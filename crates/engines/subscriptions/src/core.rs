@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::{LogId, Lsn, Millis};
 use thalweg_streams::Changes;
+use thalweg_streams::format::offset::Position;
 
 /// Longest stored reason of a failure.
 const WHY_CHARS_MAX: usize = 300;
@@ -357,6 +358,8 @@ impl Core {
             }
             self.subs.remove(id);
             self.failures.remove(id);
+            // A delivery that is under way is nobody's: one that is made again under the id need not wait for it.
+            self.in_flight.remove(id);
             self.interest.clear();
             self.resend.remove(id);
             if self.subs.is_empty() {
@@ -785,13 +788,20 @@ impl Core {
         if !matches!(outcome, Outcome::Failed(_)) {
             self.failures.remove(id);
         }
+        let streams = Arc::clone(&self.streams);
         let Some(stored) = self.subs.get(id) else { return };
         let present = stored.state.wake.as_ref().filter(|wake| wake.id == delivery.wake);
         let Some(wake) = present else { return };
         let events = match outcome {
             Outcome::Done => {
+                // A stream that was made again while the delivery was under way has ends of its own, which may be lower.
+                let is_of_now = |(path, offset): &&(Box<str>, Position)| {
+                    let known = |tail| order(*offset) <= order(tail);
+                    let link = stored.state.links.get(path);
+                    link.is_some_and(|link| known(link.tail) || streams.published(path).is_some_and(known))
+                };
                 let ack = |(path, offset): &(Box<str>, _)| Event::Ack { path: path.clone(), offset: *offset };
-                delivery.tails.iter().map(ack).chain([Event::Done]).collect()
+                delivery.tails.iter().filter(is_of_now).map(ack).chain([Event::Done]).collect()
             }
             // A receiver that has called back has received the wake, whatever happened to its answer.
             _ if wake.delivered || wake.holder.is_some() => return,
@@ -803,7 +813,12 @@ impl Core {
             }
         };
         if let Err(Refused(error, _)) = self.write(id, &events) {
-            tracing::warn!(id, %error, "the end of a delivery is not stored: its lease will end it");
+            tracing::warn!(id, %error, "the end of a delivery is not stored: its lease ends it, or it is repeated");
+            // The wake of a pull-wake has no lease before it is claimed: nothing else would end it.
+            if matches!(delivery.target, Target::Stream(_)) {
+                self.resend.insert(id.into());
+                self.rest_until = now.0 + REST;
+            }
         }
     }
 

@@ -710,6 +710,50 @@ fn a_full_disk_is_said_and_nothing_has_changed() {
     assert_ne!(rig.acked("e/a").as_deref(), Some("-1"));
 }
 
+/// As on nodes: wake streams are in other journals.
+#[test]
+fn a_wake_event_whose_end_cannot_be_stored_is_told_again() {
+    for outcome in [Outcome::Failed("the wake stream has no owner".into()), Outcome::Taken] {
+        let mut rig = Rig::new();
+        rig.put("w");
+        let store = Store::new(crate::MAIN, Arc::clone(&rig.logs), None);
+        rig.core.join(store, Vec::new(), Default::default(), Millis(rig.now));
+        assert_eq!(rig.pull().status, 201);
+        rig.put("e/a");
+        rig.append("e/a");
+        let delivery = rig.delivery();
+        rig.logs.set_low_on_space(true);
+        rig.result(&delivery, outcome);
+        rig.pass(500);
+        assert!(rig.core.deliveries.is_empty(), "it rests");
+        rig.logs.set_low_on_space(false);
+        rig.pass(1_000);
+        let again = rig.delivery();
+        assert_eq!(body_of(&again)["generation"], body_of(&delivery)["generation"]);
+        rig.result(&again, Outcome::Taken);
+        rig.pass(5_000);
+        assert!(rig.core.deliveries.is_empty(), "once it is stored it is not told again");
+    }
+}
+
+#[test]
+fn the_end_of_a_delivery_acknowledges_nothing_of_a_stream_that_was_made_again() {
+    let mut rig = Rig::with_store();
+    rig.join();
+    rig.hook();
+    rig.stream_as(Method::Put, "e/a", &[("stream-durability", b"replicated")], b"[]");
+    rig.append("e/a");
+    let delivery = rig.delivery();
+    // Made again in the unit of the data folder, whose ids are lower.
+    rig.stream(Method::Delete, "e/a", b"");
+    rig.put("e/a");
+    rig.append("e/a");
+    rig.result(&delivery, Outcome::Done);
+    rig.pass(2_000);
+    let told = rig.delivery();
+    assert_eq!(body_of(&told)["streams"][0]["path"], "e/a", "the new stream's message is told");
+}
+
 /// The thread and the client, against a receiver that takes the first request and says nothing more.
 #[test]
 fn a_delivery_reaches_its_receiver_and_a_full_queue_refuses() {

@@ -30,6 +30,10 @@ pub struct Announcement {
     /// Units that it could not take: others should. Nodes of earlier versions do not say it.
     #[serde(default)]
     pub refuses: Vec<u64>,
+    /// How many announcements in a row, this one included, it began after the lease before had ended: it can serve nothing.
+    /// Nodes of earlier versions do not say it.
+    #[serde(default)]
+    pub lapses: u64,
     /// The units that it owns, each with the epoch of its ownership.
     pub units: Vec<(u64, u64)>,
     /// Milliseconds since 1970, by its clock; for people.

@@ -6,21 +6,26 @@
 use super::core::{Core, Moment};
 use super::proofs::Proofs;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_object::{Beacon, Bucket, BucketError, Shown};
 
-/// How long an attempt to write or read an announcement may take, and a request with its repetitions. A request that
-/// hangs must not cost the lease for longer than that, nor hide for longer which nodes are dead.
+/// How long an attempt to read an announcement may take, and a request with its repetitions. A request that hangs must
+/// not hide for longer which nodes are dead.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const GIVE_UP_AFTER: Duration = Duration::from_secs(6);
+/// How long an attempt to write an announcement may take, in periods: one that hangs is repeated before the lease of
+/// the announcement before ends.
+const WRITTEN_WITHIN: f64 = 0.7;
 
 /// The keys of announcements.
 pub(crate) const KEYS: &str = "n/";
 
 pub(super) struct Board {
     bucket: Bucket,
+    /// The same, for this node's own announcement.
+    to_write: Bucket,
     proofs: Arc<Proofs>,
     own: Mutex<Own>,
     /// Reads the clocks.
@@ -31,6 +36,16 @@ pub(super) struct Board {
 struct Own {
     number: u64,
     beacon: Beacon,
+}
+
+/// What the key of an announcement has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Announcement,
+    /// No object, or a retired one.
+    Nothing,
+    /// No node of this prefix has signed it.
+    Stranger,
 }
 
 /// The key of an announcement.
@@ -48,10 +63,18 @@ fn parse(name: &str) -> (&str, u64) {
 }
 
 impl Board {
-    pub(super) fn new(bucket: &Bucket, proofs: Arc<Proofs>, now: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
+    /// `every`: the period of announcements. `now` reads the clocks.
+    pub(super) fn new(
+        bucket: &Bucket,
+        proofs: Arc<Proofs>,
+        every: Duration,
+        now: impl Fn() -> Moment + Send + Sync + 'static,
+    ) -> Self {
+        let written_within = every.mul_f64(WRITTEN_WITHIN).min(ANSWER_WITHIN);
+        let to_write = bucket.hurried(written_within, GIVE_UP_AFTER);
         let bucket = bucket.hurried(ANSWER_WITHIN, GIVE_UP_AFTER);
-        let beacon = Beacon::new(bucket.clone(), &key_of(proofs.instance(), 0));
-        Self { bucket, proofs, own: Mutex::new(Own { number: 0, beacon }), now: Box::new(now) }
+        let beacon = Beacon::new(to_write.clone(), &key_of(proofs.instance(), 0));
+        Self { bucket, to_write, proofs, own: Mutex::new(Own { number: 0, beacon }), now: Box::new(now) }
     }
 
     fn beacon(&self, instance: &str, object: u64) -> Beacon {
@@ -71,7 +94,7 @@ impl Board {
                 Shown::Retired => {
                     tracing::warn!("others have taken this node for dead for long: it announces itself anew");
                     own.number += 1;
-                    own.beacon = self.beacon(self.proofs.instance(), own.number);
+                    own.beacon = Beacon::new(self.to_write.clone(), &key_of(self.proofs.instance(), own.number));
                 }
             }
         }
@@ -84,40 +107,59 @@ impl Board {
     }
 
     /// Reads an announcement.
-    pub(super) fn read(&self, core: &Mutex<Core>, instance: &str, object: u64) -> Result<(), BucketError> {
+    pub(super) fn read(&self, core: &Mutex<Core>, instance: &str, object: u64) -> Result<Found, BucketError> {
         let (beacon, asked) = (self.beacon(instance, object), (self.now)());
-        match beacon.look()? {
-            None => core.lock().gone(instance, object),
+        Ok(match beacon.look()? {
+            None => {
+                core.lock().gone(instance, object, asked);
+                Found::Nothing
+            }
             Some(seen) if seen.is_retired() => {
-                core.lock().gone(instance, object);
+                core.lock().gone(instance, object, asked);
                 // The node that retired the announcement may have died before it removed it.
                 beacon.retire(&seen)?;
+                Found::Nothing
             }
-            Some(seen) => match self.proofs.open(&seen.text, instance) {
-                Some(found) => core.lock().heard(found, asked, (self.now)()),
-                None => tracing::error!(instance, "an object of the bucket is no announcement that a node has signed"),
+            Some(seen) => match self.proofs.open(&seen.text, instance).filter(|found| found.object == object) {
+                Some(found) => {
+                    core.lock().heard(found, asked, (self.now)());
+                    Found::Announcement
+                }
+                None => Found::Stranger,
             },
-        }
-        Ok(())
+        })
     }
 
-    /// Reads all announcements.
+    /// Reads all announcements: of each node the last one that it has signed. If some cannot be read, the others count.
     pub(super) fn list(&self, core: &Mutex<Core>) -> Result<(), BucketError> {
         let asked = (self.now)();
-        let names = self.bucket.keys(KEYS)?;
-        let mut last: BTreeMap<String, u64> = BTreeMap::new();
-        for (instance, object) in names.iter().map(|name| parse(name)) {
-            let last = last.entry(instance.to_owned()).or_default();
-            *last = object.max(*last);
+        let mut objects: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for (instance, object) in self.bucket.keys(KEYS)?.iter().map(|name| parse(name)) {
+            objects.entry(instance.to_owned()).or_default().push(object);
         }
-        for (instance, object) in names.iter().map(|name| parse(name)) {
-            // Its node writes it no more: it was retired, or a request that was sent before has written it since.
-            if object < last[instance] {
-                drop(self.bucket.remove(&key_of(instance, object)));
+        let instances = core.lock().listed(objects.keys().cloned().collect(), asked);
+        let (mut strange, mut failed) = (BTreeSet::new(), None);
+        for instance in instances {
+            let mut numbers = objects.remove(&instance).unwrap_or_default();
+            numbers.sort_unstable();
+            while let Some(object) = numbers.pop() {
+                match self.read(core, &instance, object) {
+                    Ok(Found::Announcement) => break,
+                    Ok(Found::Nothing) => {}
+                    Ok(Found::Stranger) => drop(strange.insert(key_of(&instance, object))),
+                    Err(error) => {
+                        failed = Some(error);
+                        numbers.clear();
+                    }
+                }
+            }
+            // Its node writes them no more: they were retired, or a request that was sent before has written them since.
+            for object in numbers {
+                drop(self.bucket.remove(&key_of(&instance, object)));
             }
         }
-        let instances = core.lock().listed(last.keys().cloned().collect(), asked);
-        instances.into_iter().try_for_each(|instance| self.read(core, &instance, last[&instance]))
+        core.lock().strange(&strange, asked, (self.now)());
+        failed.map_or(Ok(()), Err)
     }
 
     /// Retires nodes that have been silent for long.
@@ -128,7 +170,7 @@ impl Board {
             let Some(seen) = beacon.look()? else { continue };
             match self.proofs.open(&seen.text, &said.instance) {
                 Some(found) if found.seq != said.seq => core.lock().heard(found, asked, (self.now)()),
-                _ if beacon.retire(&seen)? => core.lock().gone(&said.instance, said.object),
+                _ if beacon.retire(&seen)? => core.lock().gone(&said.instance, said.object, asked),
                 _ => {}
             }
         }

@@ -1,9 +1,11 @@
 //! Requests to other nodes, on connections that are kept. The client is asynchronous; its runtime stays in this module.
 
+use super::{AGAIN, Proofs, QUESTION, SECRET, SIGNATURE};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use thalweg_http::{Body, BodySource, Context, Headers, Method, Pull, Request, Response, Sink, Waker};
 use tokio::runtime::Runtime;
@@ -14,6 +16,8 @@ use tokio::task::AbortHandle;
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 /// Bytes of one answer that may wait for its client; beyond them the other node waits.
 const AHEAD_BYTES: usize = 256 << 10;
+/// Bytes of all answers that may wait for their clients, before each may have one piece only.
+const AHEAD_OF_ALL_BYTES: usize = 256 << 20;
 /// Answers up to this many bytes are read whole.
 const WHOLE_BYTES: u64 = 64 << 10;
 /// The longest announcement.
@@ -37,6 +41,45 @@ const OF_ONE_HOP: [&str; 10] = [
 /// What the event loop adds to every answer.
 const ADDED: [&str; 2] = ["x-content-type-options", "content-security-policy"];
 
+/// Statuses of refusals that a node gives before it knows who asks: they may come unsigned. They say that nothing was done.
+const UNSIGNED: [u16; 12] = [400, 401, 403, 405, 408, 411, 413, 414, 415, 417, 429, 431];
+
+/// Bytes of bodies that may wait to be sent to other nodes, of all requests together.
+#[derive(Debug)]
+pub struct Budget {
+    used: AtomicUsize,
+    bytes_max: usize,
+}
+
+impl Budget {
+    /// Nothing is used yet.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Arc<Self> {
+        Arc::new(Self { used: AtomicUsize::new(0), bytes_max })
+    }
+
+    /// Room for so many bytes, until it is dropped; `None` if there is none.
+    #[must_use]
+    fn take(self: &Arc<Self>, bytes: usize) -> Option<Arc<Taken>> {
+        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.bytes_max);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        Some(Arc::new(Taken { budget: Arc::clone(self), bytes }))
+    }
+}
+
+/// A part of a budget.
+#[derive(Debug)]
+struct Taken {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// A request that outlives its call.
 #[derive(Clone, Debug)]
 pub struct OwnedRequest {
@@ -45,12 +88,16 @@ pub struct OwnedRequest {
     target: String,
     headers: Vec<(String, Vec<u8>)>,
     body: Bytes,
+    /// The body's room.
+    taken: Option<Arc<Taken>>,
 }
 
 impl OwnedRequest {
-    /// A copy, without the header fields of its hop and without those that only nodes may send.
+    /// A copy, without the header fields of its hop and without those that only nodes may send. `None`: the budget has no
+    /// room for its body.
     #[must_use]
-    pub fn of(request: &Request<'_>) -> Self {
+    pub fn of(request: &Request<'_>, budget: &Arc<Budget>) -> Option<Self> {
+        let taken = budget.take(request.body.len())?;
         let method = match request.method {
             Method::Get => reqwest::Method::GET,
             Method::Head => reqwest::Method::HEAD,
@@ -72,7 +119,7 @@ impl OwnedRequest {
         let passes = |name: &str| !ours(name) && !is_of_hop(name) && !is_of_connection(name);
         let headers = request.headers.0.iter().filter(|(name, _)| passes(name));
         let headers = headers.map(|(name, value)| ((*name).to_owned(), value.to_vec())).collect();
-        Self { method, target, headers, body: Bytes::copy_from_slice(request.body) }
+        Some(Self { method, target, headers, body: Bytes::copy_from_slice(request.body), taken: Some(taken) })
     }
 
     /// A HEAD of another path, with the same rights.
@@ -80,7 +127,7 @@ impl OwnedRequest {
     pub fn head_of(&self, path: &str) -> Self {
         let kept = |name: &str| ["host", "authorization"].iter().any(|kept| name.eq_ignore_ascii_case(kept));
         let headers = self.headers.iter().filter(|(name, _)| kept(name)).cloned().collect();
-        Self { method: reqwest::Method::HEAD, target: path.to_owned(), headers, body: Bytes::new() }
+        Self { method: reqwest::Method::HEAD, target: path.to_owned(), headers, body: Bytes::new(), taken: None }
     }
 
     /// Calls `f` with the request, and with `more` header fields.
@@ -138,7 +185,7 @@ impl OwnedRequest {
 pub enum Forwarded {
     /// Its answer.
     Response(Response),
-    /// It was not sent: the node is not there.
+    /// It was not sent, or to another process: the node is not there.
     Unreachable(String),
     /// It was sent, and no answer came: it may have happened.
     Broken(String),
@@ -148,12 +195,29 @@ pub enum Forwarded {
 pub struct Forwarder {
     runtime: Option<Runtime>,
     client: reqwest::Client,
+    proofs: Arc<Proofs>,
+    /// Bytes of answers that wait for their clients.
+    ahead: Arc<AtomicUsize>,
+}
+
+/// A question to one process, to which no other one can give the answer.
+struct Question {
+    proofs: Arc<Proofs>,
+    instance: String,
+    number: String,
+}
+
+impl Question {
+    fn is_answered_by(&self, headers: &reqwest::header::HeaderMap) -> bool {
+        let signature = headers.get(SIGNATURE);
+        signature.is_some_and(|found| self.proofs.is_answer(&self.number, &self.instance, found.as_bytes()))
+    }
 }
 
 impl Forwarder {
     /// Sends nothing yet.
     /// `silence_max`: a node from which nothing comes for so long is not waited for any more.
-    pub fn new(silence_max: Duration) -> anyhow::Result<Self> {
+    pub fn new(silence_max: Duration, proofs: Arc<Proofs>) -> anyhow::Result<Self> {
         // The process may have chosen a provider of TLS already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
@@ -168,20 +232,28 @@ impl Forwarder {
             .thread_name("forward")
             .enable_all()
             .build()?;
-        Ok(Self { runtime: Some(runtime), client })
+        Ok(Self { runtime: Some(runtime), client, proofs, ahead: Arc::default() })
     }
 
-    /// Sends a request to the node at `base`, an URL without a path, with `more` header fields.
+    /// A question to the process `instance`, and a request that carries it.
+    fn question(&self, builder: reqwest::RequestBuilder, instance: &str) -> (reqwest::RequestBuilder, Question) {
+        let number = self.proofs.new_question();
+        let builder = builder.header(SECRET, self.proofs.to_show(instance)).header(QUESTION, &number);
+        (builder, Question { proofs: Arc::clone(&self.proofs), instance: instance.to_owned(), number })
+    }
+
+    /// Sends a request to the node at an URL without a path, the process `instance`, with `more` header fields. What
+    /// another process answers there counts for nothing.
     #[must_use]
-    pub fn send(&self, base: &str, request: &OwnedRequest, more: &[(&str, String)]) -> Forwarding {
-        self.send_for(base, request, more, WHOLE_BYTES)
+    pub fn send(&self, node: (&str, &str), request: &OwnedRequest, more: &[(&str, String)]) -> Forwarding {
+        self.send_for(node, request, more, WHOLE_BYTES)
     }
 
     /// The same; a body of up to so many bytes comes in one piece.
     #[must_use]
     pub fn send_for(
         &self,
-        base: &str,
+        (base, instance): (&str, &str),
         request: &OwnedRequest,
         more: &[(&str, String)],
         whole_bytes: u64,
@@ -194,11 +266,18 @@ impl Forwarder {
         for (name, value) in more {
             builder = builder.header(*name, value.as_str());
         }
+        let (builder, question) = self.question(builder, instance);
         let slot = Arc::<Slot>::default();
-        let task = self
-            .runtime
-            .as_ref()
-            .map(|runtime| runtime.spawn(forward(builder, Arc::clone(&slot), whole_bytes)).abort_handle());
+        let taken = request.taken.clone();
+        let flight = forward(builder, question, Arc::clone(&slot), whole_bytes, Arc::clone(&self.ahead));
+        let task = self.runtime.as_ref().map(|runtime| {
+            let flight = async move {
+                // The body's room is free once the request has ended.
+                let _taken = taken;
+                flight.await;
+            };
+            runtime.spawn(flight).abort_handle()
+        });
         Forwarding { slot, task }
     }
 
@@ -240,10 +319,10 @@ pub enum Asked {
 }
 
 impl Forwarder {
-    /// Posts to the node at `base`, and waits for the whole answer.
+    /// Posts to the node at an URL without a path, the process `instance`, and waits for the whole answer.
     pub fn post(
         &self,
-        base: &str,
+        (base, instance): (&str, &str),
         path: &str,
         more: &[(&str, String)],
         body: Bytes,
@@ -251,9 +330,12 @@ impl Forwarder {
         interrupt: Option<&Interrupt>,
     ) -> Asked {
         let Some(runtime) = &self.runtime else { return Asked::Failed("the node stops".into()) };
-        let builder = self.post_of(base, path, more, body, within);
+        let (builder, question) = self.question(self.post_of(base, path, more, body, within), instance);
         let answer = async {
             match builder.send().await {
+                Ok(found) if found.status() == 200 && !question.is_answered_by(found.headers()) => {
+                    Asked::Failed(ANOTHER_PROCESS.into())
+                }
                 Ok(found) => whole(found, ANSWER_BYTES_MAX).await,
                 Err(error) => Asked::Failed(error.to_string()),
             }
@@ -269,20 +351,24 @@ impl Forwarder {
         })
     }
 
-    /// Posts to the node at `base`; the status and the header fields of its answer.
+    /// Posts to the node at an URL without a path, the process `instance`; the status and the header fields of its answer.
     pub fn post_for_head(
         &self,
-        base: &str,
+        (base, instance): (&str, &str),
         path: &str,
         more: &[(&str, String)],
         body: Bytes,
         within: Duration,
     ) -> Result<(u16, reqwest::header::HeaderMap), String> {
         let Some(runtime) = &self.runtime else { return Err("the node stops".into()) };
-        let request = self.post_of(base, path, more, body, within);
+        let (request, question) = self.question(self.post_of(base, path, more, body, within), instance);
         // Its timer is made by the call, which must be within the runtime.
         let found = runtime.block_on(async { request.send().await });
-        found.map(|found| (found.status().as_u16(), found.headers().clone())).map_err(|error| error.to_string())
+        let found = found.map_err(|error| error.to_string())?;
+        if !question.is_answered_by(found.headers()) {
+            return Err(ANOTHER_PROCESS.into());
+        }
+        Ok((found.status().as_u16(), found.headers().clone()))
     }
 
     fn post_of(
@@ -351,7 +437,15 @@ impl Drop for Forwarding {
     }
 }
 
-async fn forward(builder: reqwest::RequestBuilder, slot: Arc<Slot>, whole_bytes: u64) {
+const ANOTHER_PROCESS: &str = "another process answers at the node's address";
+
+async fn forward(
+    builder: reqwest::RequestBuilder,
+    question: Question,
+    slot: Arc<Slot>,
+    whole_bytes: u64,
+    ahead: Arc<AtomicUsize>,
+) {
     let answer = |forwarded| {
         let waker = {
             let mut slot = slot.0.lock();
@@ -367,9 +461,19 @@ async fn forward(builder: reqwest::RequestBuilder, slot: Arc<Slot>, whole_bytes:
         }
         Err(error) => return answer(Forwarded::Broken(error.to_string())),
     };
-    let mut response = Response::new(found.status().as_u16());
+    let status = found.status().as_u16();
+    let is_signed = question.is_answered_by(found.headers());
+    // A node that was started where another one had been says so by asking for it again.
+    let is_refusal = UNSIGNED.contains(&status) || status >= 500;
+    if !is_signed && (!is_refusal || found.headers().contains_key(AGAIN)) {
+        return answer(Forwarded::Unreachable(ANOTHER_PROCESS.into()));
+    }
+    let mut response = Response::new(status);
     for (name, value) in found.headers() {
         let name = name.as_str();
+        if name == SIGNATURE || (!is_signed && !["content-type", "retry-after", "www-authenticate"].contains(&name)) {
+            continue;
+        }
         if !OF_ONE_HOP.contains(&name) && !ADDED.contains(&name) {
             response = response.header(name, value.as_bytes());
         }
@@ -387,7 +491,7 @@ async fn forward(builder: reqwest::RequestBuilder, slot: Arc<Slot>, whole_bytes:
         };
     }
     let room = Arc::new(Semaphore::new(AHEAD_BYTES));
-    let shared = Arc::new(Coming::default());
+    let shared = Arc::new(Coming { parts: Mutex::default(), ahead });
     let (alive, mut gone) = tokio::sync::oneshot::channel();
     let source = Box::new(Flow { shared: Arc::clone(&shared), room: Arc::clone(&room), _alive: alive });
     match len {
@@ -406,11 +510,15 @@ async fn forward(builder: reqwest::RequestBuilder, slot: Arc<Slot>, whole_bytes:
         };
         let end = match next {
             Ok(Some(chunk)) => {
-                let permits = chunk.len().min(AHEAD_BYTES) as u32;
-                match room.acquire_many(permits).await {
+                let permits = chunk.len().min(AHEAD_BYTES);
+                // Slow clients of many answers: each waits until the piece before is gone.
+                let is_tight = shared.ahead.load(Ordering::Relaxed) > AHEAD_OF_ALL_BYTES;
+                let asked = if is_tight { AHEAD_BYTES } else { permits };
+                match room.acquire_many(asked as u32).await {
                     Ok(taken) => taken.forget(),
                     Err(_) => return,
                 }
+                room.add_permits(asked - permits);
                 shared.put(Some(chunk), None);
                 continue;
             }
@@ -422,8 +530,11 @@ async fn forward(builder: reqwest::RequestBuilder, slot: Arc<Slot>, whole_bytes:
 }
 
 /// The part of a body that has come.
-#[derive(Default)]
-struct Coming(Mutex<Parts>);
+struct Coming {
+    parts: Mutex<Parts>,
+    /// Bytes of the parts of all bodies.
+    ahead: Arc<AtomicUsize>,
+}
 
 #[derive(Default)]
 struct Parts {
@@ -435,7 +546,8 @@ struct Parts {
 impl Coming {
     fn put(&self, chunk: Option<Bytes>, end: Option<Pull>) {
         let waker = {
-            let mut parts = self.0.lock();
+            let mut parts = self.parts.lock();
+            self.ahead.fetch_add(chunk.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
             parts.chunks.extend(chunk);
             parts.end = end;
             parts.waker.take()
@@ -454,8 +566,9 @@ struct Flow {
 
 impl BodySource for Flow {
     fn pull(&mut self, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Pull {
-        let mut parts = self.shared.0.lock();
+        let mut parts = self.shared.parts.lock();
         if let Some(chunk) = parts.chunks.pop_front() {
+            self.shared.ahead.fetch_sub(chunk.len(), Ordering::Relaxed);
             self.room.add_permits(chunk.len().min(AHEAD_BYTES));
             sink.push(chunk);
             return Pull::More;
@@ -474,5 +587,12 @@ impl BodySource for Flow {
 impl Drop for Flow {
     fn drop(&mut self) {
         self.room.close();
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        let left = self.parts.get_mut().chunks.iter().map(Bytes::len).sum();
+        self.ahead.fetch_sub(left, Ordering::Relaxed);
     }
 }

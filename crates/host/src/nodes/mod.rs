@@ -38,7 +38,7 @@ mod simulation;
 pub use self::core::Place;
 pub use announcement::Announcement;
 pub(crate) use board::KEYS;
-pub use forward::{Asked, Forwarded, Forwarder, Forwarding, Interrupt, OwnedRequest};
+pub use forward::{Asked, Budget, Forwarded, Forwarder, Forwarding, Interrupt, OwnedRequest};
 pub use proofs::{Proofs, announced};
 
 use self::board::Board;
@@ -66,6 +66,10 @@ pub const PATH: &str = "/v1/node";
 pub const SECRET: &str = "thalweg-node";
 /// The header that names the unit which a request is for.
 pub const UNIT: &str = "thalweg-unit";
+/// The header that has a question's number, in requests between nodes.
+pub const QUESTION: &str = "thalweg-question";
+/// The header that has the signature of the answer to it.
+pub const SIGNATURE: &str = "thalweg-signature";
 /// The header of a refusal that the node which sent the request should not pass on, but ask again later.
 pub const AGAIN: &str = "thalweg-again";
 
@@ -140,6 +144,8 @@ struct Shared {
     /// Something is to be announced at once, or the node stops.
     hurry: Condvar,
     is_hurried: AtomicBool,
+    /// The nodes that are being asked how they are.
+    asking: Mutex<BTreeSet<String>>,
 }
 
 /// Milliseconds of a clock that goes on while the machine sleeps.
@@ -172,13 +178,14 @@ impl Node {
             age_ms: 0,
             has_shapes: options.has_shapes,
             refuses: Vec::new(),
+            lapses: 0,
             units: Vec::new(),
             started_ms: crate::background::now().0,
         };
         let core = Core::new(me, options.units, Moment { steady: Duration::ZERO, boot_ms: boot_ms() });
         let began = Instant::now();
         let shared = Arc::new(Shared {
-            board: Board::new(&bucket, Arc::clone(&options.proofs), move || moment(began)),
+            board: Board::new(&bucket, Arc::clone(&options.proofs), options.every, move || moment(began)),
             keeper,
             forwarder,
             options,
@@ -188,6 +195,7 @@ impl Node {
             stopping: Mutex::new(false),
             hurry: Condvar::new(),
             is_hurried: AtomicBool::new(false),
+            asking: Mutex::default(),
         });
         shared.list().context("asking the bucket which nodes there are")?;
         let spawn = |name: &str, run: fn(&Arc<Shared>)| {
@@ -264,12 +272,6 @@ impl Node {
     #[must_use]
     pub fn proofs(&self) -> &Proofs {
         &self.shared.options.proofs
-    }
-
-    /// The header field by which this node shows itself to the process `instance`.
-    #[must_use]
-    pub fn shown_to(&self, instance: &str) -> (&'static str, String) {
-        (SECRET, self.proofs().to_show(instance))
     }
 
     /// The requests to other nodes.
@@ -369,30 +371,38 @@ impl Shared {
     }
 
     /// Asks the other nodes that live themselves: it is quick, and costs nothing. A node that does not answer is read in
-    /// the bucket.
+    /// the bucket. Nobody waits for the answers: one that does not come must not delay news of the others.
     fn probe(self: &Arc<Self>) {
         let peers: Vec<Announcement> = self.core.lock().live().cloned().collect();
-        std::thread::scope(|scope| {
-            for peer in &peers {
-                let spawned = std::thread::Builder::new().name("probe".into()).spawn_scoped(scope, move || {
-                    let proofs = &self.options.proofs;
-                    let shown = [(SECRET, proofs.to_show(&peer.instance))];
-                    let asked = self.now();
-                    let answer = self.forwarder.ask(&peer.address, PATH, &shown, PROBE_WITHIN);
-                    match answer.and_then(|text| proofs.open(&text, &peer.instance)) {
-                        Some(found) => self.core.lock().answered(found, asked, self.now()),
-                        // Another process is at its address, or nobody.
-                        None => {
-                            self.core.lock().unanswered(&peer.instance);
-                            drop(self.board.read(&self.core, &peer.instance, peer.object));
-                        }
-                    }
-                });
-                if let Err(error) = spawned {
-                    tracing::warn!(%error, node = peer.name, "no thread to ask a node how it is");
-                }
+        for peer in peers {
+            if !self.asking.lock().insert(peer.instance.clone()) {
+                continue;
             }
-        });
+            let (shared, instance) = (Arc::clone(self), peer.instance.clone());
+            let ask = move || {
+                shared.ask(&peer);
+                shared.asking.lock().remove(&peer.instance);
+            };
+            if let Err(error) = std::thread::Builder::new().name("probe".into()).spawn(ask) {
+                self.asking.lock().remove(&instance);
+                tracing::warn!(%error, instance, "no thread to ask a node how it is");
+            }
+        }
+    }
+
+    fn ask(&self, peer: &Announcement) {
+        let proofs = &self.options.proofs;
+        let shown = [(SECRET, proofs.to_show(&peer.instance))];
+        let asked = self.now();
+        let answer = self.forwarder.ask(&peer.address, PATH, &shown, PROBE_WITHIN);
+        match answer.and_then(|text| proofs.open(&text, &peer.instance)) {
+            Some(found) => self.core.lock().answered(found, asked, self.now()),
+            // Another process is at its address, or nobody.
+            None => {
+                self.core.lock().unanswered(&peer.instance);
+                drop(self.board.read(&self.core, &peer.instance, peer.object));
+            }
+        }
     }
 
     /// Reads all announcements in the bucket.
@@ -415,7 +425,7 @@ impl Shared {
                     Ok(worker) => workers.push(worker),
                     Err(error) => {
                         tracing::error!(%error, "no thread for a unit");
-                        self.core.lock().failed(unit, self.now());
+                        self.core.lock().not_begun(unit, work, self.now());
                     }
                 }
             }
@@ -437,6 +447,12 @@ impl Shared {
             Work::Serve(gaps) => self.serve(unit, gaps),
             Work::Lose => {
                 tracing::warn!(unit, "a unit is lost to another node, or its journal has stopped");
+                // Its next owner waits for this claim to go: before the unit is closed, which may take seconds.
+                let mut core = self.core.lock();
+                core.leave(unit);
+                core.disown(unit);
+                drop(core);
+                self.hurry();
                 self.give_up(unit);
             }
             Work::GiveUp => self.give_up(unit),
@@ -469,7 +485,7 @@ impl Shared {
         };
         let may_open = is_own && self.list().is_ok() && self.core.lock().may_open(unit, gaps, self.now());
         if !may_open {
-            return self.core.lock().not_opened(unit);
+            return self.core.lock().not_opened(unit, self.now());
         }
         self.keeper.serve(unit);
         self.core.lock().opened(unit, gaps, self.now());

@@ -2,11 +2,13 @@
 //!
 //! A request between nodes shows a proof that is made for the process it goes to. Another process at that address, such
 //! as one that was started where a node had been, learns no more by it than how to ask the one that is gone. An
-//! announcement is signed: whoever may write to the bucket, and not read it, announces nothing.
+//! announcement is signed: whoever may write to the bucket, and not read it, announces nothing. An answer is signed with
+//! the number of its question: another process at that address cannot say that something was done.
 
 use super::announcement::Announcement;
 use bytes::Bytes;
 use ring::hmac;
+use std::sync::atomic::{AtomicU64, Ordering};
 use subtle::ConstantTimeEq;
 
 /// The proofs of one process.
@@ -15,6 +17,8 @@ pub struct Proofs {
     instance: String,
     /// The proof that others show to this process.
     own: String,
+    /// Questions that were sent.
+    asked: AtomicU64,
 }
 
 impl Proofs {
@@ -23,7 +27,7 @@ impl Proofs {
     pub fn of(secret: &str, instance: String) -> Self {
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
         let own = proof(&key, "request", instance.as_bytes());
-        Self { key, instance, own }
+        Self { key, instance, own, asked: AtomicU64::new(0) }
     }
 
     /// The process whose proofs these are.
@@ -42,6 +46,25 @@ impl Proofs {
     #[must_use]
     pub fn is_shown(&self, given: &[u8]) -> bool {
         given.ct_eq(self.own.as_bytes()).into()
+    }
+
+    /// What a question carries that no question before has carried, of any process.
+    #[must_use]
+    pub fn new_question(&self) -> String {
+        format!("{}/{}", self.instance, self.asked.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The signature of an answer of this process to such a question.
+    #[must_use]
+    pub fn signature_of_answer(&self, question: &[u8]) -> String {
+        proof(&self.key, &format!("answer of {}", self.instance), question)
+    }
+
+    /// Whether the process `instance` has signed the answer to a question.
+    #[must_use]
+    pub fn is_answer(&self, question: &str, instance: &str, signature: &[u8]) -> bool {
+        let expected = proof(&self.key, &format!("answer of {instance}"), question.as_bytes());
+        signature.ct_eq(expected.as_bytes()).into()
     }
 
     /// An announcement as it is written and answered: its text, and a line with the signature.
@@ -98,6 +121,19 @@ mod tests {
         assert!(b.is_shown(a.to_show("b-1").as_bytes()));
         assert!(!b.is_shown(a.to_show("b-2").as_bytes()) && !b.is_shown(b"") && !b.is_shown(b"s"));
         assert!(!b.is_shown(Proofs::of("other", "a-1".into()).to_show("b-1").as_bytes()));
+    }
+
+    #[test]
+    fn an_answer_is_that_of_one_process_to_one_question() {
+        let (a, b, stranger) =
+            (Proofs::of("s", "a-1".into()), Proofs::of("s", "b-1".into()), Proofs::of("t", "b-1".into()));
+        let (one, two) = (a.new_question(), a.new_question());
+        assert_ne!(one, two);
+        let signature = b.signature_of_answer(one.as_bytes());
+        assert!(a.is_answer(&one, "b-1", signature.as_bytes()));
+        assert!(!a.is_answer(&two, "b-1", signature.as_bytes()) && !a.is_answer(&one, "b-2", signature.as_bytes()));
+        assert!(!a.is_answer(&one, "b-1", stranger.signature_of_answer(one.as_bytes()).as_bytes()));
+        assert!(!a.is_answer(&one, "b-1", b"") && !a.is_answer(&one, "b-1", a.to_show("b-1").as_bytes()));
     }
 
     #[test]

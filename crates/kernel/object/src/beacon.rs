@@ -14,6 +14,9 @@ use parking_lot::Mutex;
 /// What a beacon says that was retired.
 const RETIRED: &[u8] = b"retired";
 
+/// The longest text. Of a longer one only the beginning is read: somebody else has written it.
+const TEXT_BYTES_MAX: u64 = 64 << 10;
+
 /// An object that a process writes again and again, to show that it lives.
 pub struct Beacon {
     bucket: Bucket,
@@ -64,7 +67,7 @@ impl Beacon {
     /// The beacon as it is now.
     pub fn look(&self) -> Result<Option<Seen>, BucketError> {
         let (bucket, key) = (self.bucket.clone(), self.key.clone());
-        let found = self.bucket.run(async move { bucket.get(&key).await }).wait()?;
+        let found = self.bucket.run(async move { bucket.get_up_to(&key, TEXT_BYTES_MAX).await }).wait()?;
         Ok(found.map(|found| Seen { text: found.bytes, version: found.version }))
     }
 

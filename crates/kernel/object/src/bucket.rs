@@ -431,6 +431,21 @@ impl Bucket {
         }
     }
 
+    /// The first `max` bytes of an object, or all of a shorter one.
+    pub(crate) async fn get_up_to(&self, key: &str, max: u64) -> Result<Option<Got>, BucketError> {
+        let mut pace = self.pace("reading", key);
+        loop {
+            let options = GetOptions { range: Some(GetRange::Bounded(0..max)), ..GetOptions::default() };
+            match self.get_with(key, options).await {
+                Ok((bytes, head)) => return Ok(Some(Got { bytes, version: head.version })),
+                Err(Error::NotFound { .. }) => return Ok(None),
+                // Nothing has no first byte, and stores refuse that range in their own ways.
+                Err(_) if self.len(key).await? == Some(0) => return self.get(key).await,
+                Err(error) => pace.again(error).await?,
+            }
+        }
+    }
+
     /// A range of an object that is not empty.
     pub(crate) async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Part, BucketError> {
         let mut pace = self.pace("reading", key);

@@ -24,14 +24,11 @@ impl Served {
             Reply::Held(..) => return Reply::Now(incomplete()),
             Reply::Later(pending) => pending,
         };
-        let owned = OwnedRequest::of(request);
+        let Some(owned) = OwnedRequest::of(request, &self.budget) else { return Reply::Now(incomplete()) };
         let others = node.peers();
         let others = others.iter().filter(|peer| !peer.units.is_empty());
         let others = others
-            .map(|peer| {
-                let shown = [node.shown_to(&peer.instance)];
-                node.forwarder().send_for(&peer.address, &owned, &shown, PAGE_BYTES_MAX)
-            })
+            .map(|peer| node.forwarder().send_for((&peer.address, &peer.instance), &owned, &[], PAGE_BYTES_MAX))
             .collect();
         let limit = request.query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("limit="));
         let limit = limit.and_then(|limit| limit.parse().ok()).unwrap_or(1_000);

@@ -23,7 +23,7 @@ use thalweg_host::bucket_unit::{self, Prefix, Which};
 use thalweg_host::config::Config;
 use thalweg_host::metrics::{Kind, Page};
 use thalweg_host::mirror;
-use thalweg_host::nodes::{self, Forwarded, Forwarder, Forwarding, Node, NodeOptions, Place, Proofs};
+use thalweg_host::nodes::{self, Budget, Forwarded, Forwarder, Forwarding, Node, NodeOptions, Place, Proofs};
 use thalweg_host::{Boot, Engine, Guard, Paths, Route, auth, plain};
 use thalweg_http::{Context, Method, Pending, Poll, Reply, Request, Response};
 use thalweg_object::Bucket;
@@ -85,6 +85,8 @@ pub(crate) struct Served {
     /// Some node of the prefix has had shapes.
     has_had_shapes: AtomicBool,
     config: Config,
+    /// The room for bodies that wait for other nodes.
+    budget: Arc<Budget>,
     /// Once it takes units.
     node: OnceLock<Node>,
 }
@@ -103,9 +105,17 @@ pub(crate) fn open(boot: Boot<'_>, streams: &Arc<ServedStreams>) -> anyhow::Resu
     let name = share.proofs.instance().to_owned();
     let desk = Desk::new(Arc::clone(&streams.streams), name, Box::new(serves));
     let door = Arc::new(ToStreams(Arc::clone(&streams.streams)));
-    let node = OnceLock::new();
-    let served = Served { streams: Arc::clone(&streams), door, desk, keeper, shapes, has_had_shapes, config, node };
-    let served = Arc::new(served);
+    let served = Arc::new(Served {
+        streams: Arc::clone(&streams),
+        door,
+        desk,
+        keeper,
+        shapes,
+        has_had_shapes,
+        budget: Budget::new(thalweg_http::ServerConfig::default().max_buffered),
+        config,
+        node: OnceLock::new(),
+    });
     let _ = units.set(Arc::downgrade(&served));
     streams.route_by(Arc::clone(&served));
     Ok(ServedNode(Some(served)))
@@ -131,8 +141,8 @@ impl Served {
             proofs: Arc::clone(&share.proofs),
         };
         let keeper: Arc<dyn nodes::Keeper> = Arc::clone(&self.keeper) as _;
-        let node =
-            Node::start(share.bucket.clone(), keeper, Arc::new(Forwarder::new(2 * self.silence_max())?), options)?;
+        let forwarder = Forwarder::new(2 * self.silence_max(), Arc::clone(&share.proofs))?;
+        let node = Node::start(share.bucket.clone(), keeper, Arc::new(forwarder), options)?;
         let _ = self.node.set(node);
         Ok(())
     }
@@ -287,8 +297,8 @@ impl Served {
             let why = format!("no live node has the name {name}; there are: {}", names.join(", "));
             return Reply::Now(refused(404, "no_node", &why));
         };
-        let shown = [node.shown_to(&peer.instance)];
-        let sent = node.forwarder().send(&peer.address, &nodes::OwnedRequest::of(request), &shown);
+        let Some(owned) = nodes::OwnedRequest::of(request, &self.budget) else { return Reply::Now(starting()) };
+        let sent = node.forwarder().send((&peer.address, &peer.instance), &owned, &[]);
         Reply::Later(Box::new(PassedOn(sent)))
     }
 
@@ -364,14 +374,20 @@ impl Engine for ServedNode {
         ]
     }
 
+    fn on_head(&self, head: &Request<'_>, _: u64) -> Option<Response> {
+        let is_of_nodes = !head.path.starts_with(ADMIN);
+        let is_refused = is_of_nodes && self.0.as_ref().is_some_and(|served| !served.is_from_node(head));
+        is_refused.then(nodes::not_a_node)
+    }
+
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
         let Some(served) = &self.0 else { return Reply::Now(plain(404, "text/plain")) };
         if let Some(reply) = served.of_subscriptions(request, cx) {
-            return reply;
+            return served.signed(request, reply);
         }
         // The guard of this path has asked for a token; that of nodes has not.
         if let Some(below) = request.path.strip_prefix(ADMIN) {
-            return served.admin(below, request);
+            return served.signed(request, served.admin(below, request));
         }
         if request.path != nodes::PATH {
             return Reply::Now(refused(404, "not_found", "nodes ask each other at /v1/node"));

@@ -163,9 +163,8 @@ impl Remote {
         interrupt: Option<&Interrupt>,
     ) -> Result<Option<A>, String> {
         let Some(node) = self.served.node.get() else { return Err("the node has not started".into()) };
-        let more = [node.shown_to(&self.instance)];
         let body = Bytes::from(serde_json::to_vec(question).map_err(|error| error.to_string())?);
-        match node.forwarder().post(&self.address, path, &more, body, within, interrupt) {
+        match node.forwarder().post((&self.address, &self.instance), path, &[], body, within, interrupt) {
             Asked::Interrupted => Ok(None),
             Asked::Answer(200, answer) => serde_json::from_slice(&answer).map(Some).map_err(|error| error.to_string()),
             Asked::Answer(status, _) => Err(format!("it answered {status}")),
@@ -213,8 +212,8 @@ fn tell(served: &Served, node: &Node, name: &str, event: &[u8]) -> Result<(), St
             Place::Nowhere => None,
         };
         if let Some((address, instance)) = owner {
-            let more = [node.shown_to(&instance), (nodes::UNIT, unit.to_string()), (GRANT, grant.to_string())];
-            match told(node.forwarder(), &address, &path, &more, Bytes::copy_from_slice(event)) {
+            let more = [(nodes::UNIT, unit.to_string()), (GRANT, grant.to_string())];
+            match told(node.forwarder(), (&address, &instance), &path, &more, Bytes::copy_from_slice(event)) {
                 Told::Yes => return Ok(()),
                 Told::Elsewhere(to, by) if moves < MOVES_MAX => {
                     (unit, grant, moves) = (to, by, moves + 1);
@@ -253,8 +252,8 @@ enum Told {
     Again(String),
 }
 
-fn told(forwarder: &Forwarder, address: &str, path: &str, more: &[(&str, String)], event: Bytes) -> Told {
-    let (status, head) = match forwarder.post_for_head(address, path, more, event, ANSWER_WITHIN) {
+fn told(forwarder: &Forwarder, node: (&str, &str), path: &str, more: &[(&str, String)], event: Bytes) -> Told {
+    let (status, head) = match forwarder.post_for_head(node, path, more, event, ANSWER_WITHIN) {
         Ok(answered) => answered,
         Err(why) => return Told::Again(why),
     };
@@ -262,6 +261,7 @@ fn told(forwarder: &Forwarder, address: &str, path: &str, more: &[(&str, String)
     match (status, number(nodes::UNIT).zip(number(GRANT))) {
         (200..300, _) => Told::Yes,
         (421, Some((unit, grant))) => Told::Elsewhere(unit, grant),
+        (403, _) if head.contains_key(nodes::AGAIN) => Told::Again("another process is at the owner's address".into()),
         (421 | 429 | 500.., _) => Told::Again(format!("the node of the wake stream answered {status}")),
         _ => Told::No(format!("the wake stream takes no JSON: the append was answered {status}")),
     }

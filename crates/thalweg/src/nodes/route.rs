@@ -62,7 +62,7 @@ impl Served {
     ) -> Reply {
         let Some(node) = self.node.get() else { return Reply::Now(no_owner()) };
         if request.headers.get(nodes::SECRET).is_some() {
-            return self.of_node(node, &**door, request, cx);
+            return self.signed(request, self.of_node(node, &**door, request, cx));
         }
         if !is_path_of_nodes(request.path) {
             return Reply::Now(bad_name());
@@ -70,11 +70,16 @@ impl Served {
         // The short way: this node owns the unit.
         let reply = if node.serves(unit) { door.handle_in(unit, request, cx) } else { None };
         let target = Target { unit, grant: 0 };
-        let routed = || Routed::new(self, Arc::clone(door), OwnedRequest::of(request), target);
+        let routed = |state| match OwnedRequest::of(request, &self.budget) {
+            Some(owned) => {
+                Reply::Later(Box::new(Routed { state, ..Routed::new(self, Arc::clone(door), owned, target) }))
+            }
+            None => Reply::Now(busy()),
+        };
         match reply {
             Some(Reply::Now(response)) if !is_internal(&response) => Reply::Now(response),
-            Some(Reply::Later(pending)) => Reply::Later(Box::new(Routed { state: State::Here(pending), ..routed() })),
-            _ => Reply::Later(Box::new(routed())),
+            Some(Reply::Later(pending)) => routed(State::Here(pending)),
+            _ => routed(State::Begin),
         }
     }
 
@@ -87,10 +92,12 @@ impl Served {
         }
         if request.headers.get(nodes::SECRET).is_some() {
             // Only streams are listed.
-            if self.is_list(request) && self.is_from_node(request) {
-                return self.own_list(request, cx);
-            }
-            return self.of_node(node, &*self.door, request, cx);
+            let reply = if self.is_list(request) && self.is_from_node(request) {
+                self.own_list(request, cx)
+            } else {
+                self.of_node(node, &*self.door, request, cx)
+            };
+            return self.signed(request, reply);
         }
         if self.is_list(request) {
             return self.list(request, cx);
@@ -109,13 +116,31 @@ impl Served {
         let is_short = node.serves(unit) && !request.headers.0.iter().any(says_more);
         let reply = if is_short { streams.handle_in(unit, request, cx) } else { None };
         let is_read = matches!(request.method, Method::Get | Method::Head);
-        let routed = || Routed::new(self, Arc::clone(&self.door), OwnedRequest::of(request), Target { unit, grant: 0 });
+        let target = Target { unit, grant: 0 };
+        let routed = |state| match OwnedRequest::of(request, &self.budget) {
+            Some(owned) => {
+                Reply::Later(Box::new(Routed { state, ..Routed::new(self, Arc::clone(&self.door), owned, target) }))
+            }
+            None => Reply::Now(busy()),
+        };
         match reply {
             Some(Reply::Now(response)) if !is_internal(&response) => Reply::Now(response),
             // Its body need not be copied: nothing is sent twice.
             Some(Reply::Later(pending)) if !is_read => Reply::Later(Box::new(Local(pending))),
-            Some(Reply::Later(pending)) => Reply::Later(Box::new(Routed { state: State::Here(pending), ..routed() })),
-            _ => Reply::Later(Box::new(routed())),
+            Some(Reply::Later(pending)) => routed(State::Here(pending)),
+            _ => routed(State::Begin),
+        }
+    }
+
+    /// A reply to another node, with the signature that this process has given it.
+    pub(super) fn signed(&self, request: &Request<'_>, reply: Reply) -> Reply {
+        let question = request.headers.get(nodes::QUESTION).filter(|_| self.is_from_node(request));
+        let Some((question, node)) = question.zip(self.node.get()) else { return reply };
+        let signature = node.proofs().signature_of_answer(question);
+        match reply {
+            Reply::Now(response) => Reply::Now(response.header(nodes::SIGNATURE, signature)),
+            Reply::Held(until, response) => Reply::Held(until, response.header(nodes::SIGNATURE, signature)),
+            Reply::Later(pending) => Reply::Later(Box::new(Signed { pending, signature })),
         }
     }
 
@@ -152,6 +177,37 @@ pub(crate) fn not_here() -> Response {
 
 fn no_owner() -> Response {
     refused(503, "no_owner", "no node owns what this request needs just now; retry in a second")
+}
+
+fn busy() -> Response {
+    let why = "bodies of requests that wait for other nodes take all the memory that they may; retry in a second";
+    refused(503, "node_busy", why)
+}
+
+/// A reply to another node that comes later.
+struct Signed {
+    pending: Box<dyn Pending>,
+    signature: String,
+}
+
+impl Pending for Signed {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll {
+        loop {
+            let signature = &self.signature;
+            let reply = match self.pending.poll(cx) {
+                Poll::Wait => return Poll::Wait,
+                Poll::Ready(Reply::Later(next)) => {
+                    self.pending = next;
+                    continue;
+                }
+                Poll::Ready(Reply::Now(response)) => Reply::Now(response.header(nodes::SIGNATURE, signature)),
+                Poll::Ready(Reply::Held(until, response)) => {
+                    Reply::Held(until, response.header(nodes::SIGNATURE, signature))
+                }
+            };
+            return Poll::Ready(reply);
+        }
+    }
 }
 
 pub(super) fn unconfirmed() -> Response {
@@ -232,7 +288,7 @@ impl OwnerOf {
     pub(super) fn new(served: &Arc<Served>, name: &str, request: &Request<'_>) -> Option<Self> {
         let path = format!("/v1/stream/{name}");
         let unit = served.streams.streams.first_unit(&path).filter(|_| is_path_of_nodes(&path))?;
-        let request = OwnedRequest::of(request).head_of(&path);
+        let request = OwnedRequest::of(request, &served.budget)?.head_of(&path);
         let routed = Routed::new(served, Arc::clone(&served.door), request, Target { unit, grant: 0 });
         Some(Self { routed, stream: name.to_owned() })
     }
@@ -363,9 +419,7 @@ impl Routed {
                         }
                     }
                     Place::There { address, instance } => {
-                        let mut more = self.more();
-                        more.push(node.shown_to(&instance));
-                        let forwarding = node.forwarder().send(&address, &self.request, &more);
+                        let forwarding = node.forwarder().send((&address, &instance), &self.request, &self.more());
                         self.state = State::There(forwarding, instance);
                     }
                 },

@@ -60,10 +60,11 @@ fn show_folder(found: &Verified) {
 }
 
 fn show_unit(unit: &UnitVerified) {
+    let name = human::printable(&unit.name);
     if unit.problems.is_empty() {
         println!(
             "{} is whole: epoch {}, {} streams, {} objects ({}), {} frames of the journal",
-            unit.name,
+            name,
             unit.epoch,
             unit.logs,
             unit.checked.objects,
@@ -72,7 +73,7 @@ fn show_unit(unit: &UnitVerified) {
         );
     }
     for problem in &unit.problems {
-        println!("{}: {problem}", unit.name);
+        println!("{name}: {}", human::printable(&problem.to_string()));
     }
 }
 

@@ -44,6 +44,7 @@ fn show(out: &mut impl Write, location: &Location, holdings: &Holdings) -> anyho
             ".lock" => "the lock of a folder in place of a bucket",
             _ => "unknown to this version of thalweg",
         };
+        let part = human::printable(part);
         writeln!(out, "  {part:<9} {} ({}), {what}", usage.objects, human::size(usage.bytes))?;
     }
     let sent: Vec<String> = holdings.requests.iter().map(|(kind, sent)| format!("{sent} {kind}")).collect();

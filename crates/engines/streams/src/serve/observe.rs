@@ -2,6 +2,10 @@
 //!
 //! Without an observer a change costs one relaxed load. With one, the log is put into a bounded set; the observer is
 //! called when changes in it may have become visible, and takes those. Lock order: this set is a leaf.
+//!
+//! A log has two waits: that of the first change which was not told, and that of the last one. It is told when the first
+//! is over, and then once more for the last. With the last wait alone a log that is appended to without a pause would
+//! never be told, because each append is visible later than the one before.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -46,9 +50,17 @@ struct Observer {
     wake: OnceLock<Arc<dyn Fn() + Send + Sync>>,
 }
 
+/// The waits of a log's changes.
+#[derive(Clone, Copy)]
+struct Waits {
+    /// Of the first change that was not told.
+    first: Until,
+    last: Until,
+}
+
 #[derive(Default)]
 struct Set {
-    logs: HashMap<LogId, Until>,
+    logs: HashMap<LogId, Waits>,
     gone: Vec<(Until, LogId, Box<str>)>,
     overflowed: bool,
 }
@@ -103,8 +115,8 @@ impl Observed {
             set.overflowed = true;
             return;
         }
-        let at = set.logs.entry(log).or_insert(Until::NOW);
-        *at = at.and(until);
+        let waits = set.logs.entry(log).or_insert(Waits { first: until, last: until });
+        waits.last = waits.last.and(until);
     }
 
     pub(crate) fn wake(&self) {
@@ -118,12 +130,12 @@ impl Observed {
     pub(crate) fn take(&self, reached: Reached) -> Changes {
         let mut set = self.changes.lock();
         let mut logs = Vec::new();
-        set.logs.retain(|log, until| {
-            let due = reached.covers(*until);
-            if due {
+        set.logs.retain(|log, waits| {
+            if reached.covers(waits.first) {
                 logs.push(*log);
+                waits.first = waits.last;
             }
-            !due
+            !reached.covers(waits.last)
         });
         let gone = set.gone.extract_if(.., |(until, ..)| reached.covers(*until));
         let gone = gone.map(|(_, log, name)| (log, name)).collect();
@@ -152,6 +164,20 @@ mod tests {
         observed.note(Until::Durable(Lsn(20)), LogId(2), || Lsn(0).into());
         assert_eq!(observed.take(Lsn(10).into()).logs, [LogId(1)]);
         assert_eq!(observed.take(Lsn(20).into()).logs, [LogId(2)]);
+    }
+
+    #[test]
+    fn a_log_that_is_appended_to_without_a_pause_is_told() {
+        let observed = Observed::default();
+        observed.turn(true);
+        // The next append is always under way when the one before becomes durable.
+        for n in 1..100 {
+            observed.note(Until::Durable(Lsn(n * 10)), LogId(1), || Lsn(n * 10 - 15).into());
+            observed.note(Until::Durable(Lsn(n * 10 + 5)), LogId(1), || Lsn(n * 10 - 15).into());
+            assert_eq!(observed.take(Lsn(n * 10).into()).logs, [LogId(1)], "{n}");
+        }
+        assert_eq!(observed.take(Lsn(995).into()).logs, [LogId(1)]);
+        assert_eq!(observed.take(Lsn(2_000).into()).logs, []);
     }
 
     #[test]

@@ -133,7 +133,8 @@ impl Following {
         }
         self.synced.retain(|unit, (epoch, revision, _)| units.get(unit) == Some(&(*epoch, *revision)));
         self.is_unsettled = false;
-        let mut known_units = BTreeMap::new();
+        let version = self.shared.table.lock().version();
+        let mut waiting = Vec::new();
         for (unit, (epoch, revision)) in &units {
             let known = self.synced.get(unit).map_or(0, |(.., known)| *known);
             let (version, wish) = {
@@ -141,22 +142,25 @@ impl Following {
                 (table.version(), table.wishes_after(known))
             };
             if known < version || !self.synced.contains_key(unit) {
-                if let Err(why) = self.sync((*unit, *epoch), wish, version, known == 0) {
-                    tracing::debug!(unit, why, "the streams of a unit cannot be asked for just now");
-                    self.is_unsettled = true;
-                    continue;
+                let of = Asked { unit: *unit, epoch: *epoch, revision: *revision, version, is_whole: known == 0 };
+                match self.ask(of, wish) {
+                    Ok(answered) => waiting.push(answered),
+                    Err(why) => {
+                        tracing::debug!(unit, why, "the streams of a unit cannot be asked for just now");
+                        self.is_unsettled = true;
+                    }
                 }
-                self.synced.insert(*unit, (*epoch, *revision, version));
             }
-            known_units.insert(*unit, *epoch);
         }
-        known_units
+        self.wait_for(waiting);
+        let is_known = |unit: &u64| self.synced.get(unit).is_some_and(|(.., known)| *known >= version);
+        units.iter().filter(|(unit, _)| is_known(unit)).map(|(unit, (epoch, _))| (*unit, *epoch)).collect()
     }
 
     /// Asks for all wanted streams of a unit.
-    fn sync(&self, (unit, epoch): (u64, u64), wish: Interest, version: u64, is_whole: bool) -> Result<(), String> {
-        let mut found: HashSet<Box<str>> = HashSet::new();
-        let mut end = 0;
+    fn ask(&self, asked: Asked, wish: Interest) -> Result<Answered, String> {
+        let (unit, epoch) = (asked.unit, asked.epoch);
+        let mut answered = Answered { asked, found: HashSet::new(), end: 0 };
         let Interest { patterns, names } = wish;
         let mut rests = names.chunks(NAMES_MAX);
         let mut request = PageRequest {
@@ -172,28 +176,70 @@ impl Following {
             let mut table = self.shared.table.lock();
             for change in page.streams {
                 table.set((unit, epoch), &change.name, change.end);
-                found.insert(change.name);
+                answered.found.insert(change.name);
             }
             drop(table);
-            end = end.max(page.end);
+            answered.end = answered.end.max(page.end);
             request.at = page.next;
             request.interest.names = rests.next().unwrap_or_default().to_vec();
             if request.at == PageRequest::END && request.interest.names.is_empty() {
-                break;
+                return Ok(answered);
             }
         }
-        // A stream is missing for good once its delete is durable.
-        let ask = PageRequest { unit, at: PageRequest::END, interest: Interest::default() };
+    }
+
+    /// Waits until what the units have answered is durable: a stream is missing for good once its delete is. All of them
+    /// together: one after the other they would take as many commits as there are units, and no news would be taken.
+    fn wait_for(&mut self, mut waiting: Vec<Answered>) {
         for _ in 0..TRIES {
-            if self.source.page(&ask)?.durable >= end {
-                let all = is_whole.then_some(&found);
-                self.shared.table.lock().synced((unit, epoch), &self.name, version, all);
-                return Ok(());
+            waiting.retain(|answered| {
+                let Asked { unit, epoch, revision, version, is_whole } = answered.asked;
+                let ask = PageRequest { unit, at: PageRequest::END, interest: Interest::default() };
+                match self.source.page(&ask) {
+                    Ok(page) if page.durable >= answered.end => {
+                        let all = is_whole.then_some(&answered.found);
+                        self.shared.table.lock().synced((unit, epoch), &self.name, version, all);
+                        self.synced.insert(unit, (epoch, revision, version));
+                        false
+                    }
+                    Ok(_) => true,
+                    Err(why) => {
+                        tracing::debug!(unit, why, "the journal of a unit cannot be asked for just now");
+                        self.is_unsettled = true;
+                        false
+                    }
+                }
+            });
+            if waiting.is_empty() {
+                return;
             }
             if self.shared.sleep(PAUSE) || self.over.load(Ordering::Acquire) {
                 break;
             }
         }
-        Err(format!("the journal of unit {unit} does not advance"))
+        for answered in waiting {
+            tracing::debug!(unit = answered.asked.unit, "the journal of a unit does not advance");
+            self.is_unsettled = true;
+        }
     }
+}
+
+/// A question for the streams of a unit.
+#[derive(Clone, Copy)]
+struct Asked {
+    unit: u64,
+    epoch: u64,
+    revision: u64,
+    /// The last wish of the question.
+    version: u64,
+    /// All wishes are asked for, not those alone that are new.
+    is_whole: bool,
+}
+
+/// The streams of a unit, some of which may not be durable yet.
+struct Answered {
+    asked: Asked,
+    found: HashSet<Box<str>>,
+    /// The end of the journal when they were read.
+    end: u64,
 }

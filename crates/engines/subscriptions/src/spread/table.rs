@@ -65,7 +65,8 @@ impl Table {
 
     /// Nothing is wanted any more.
     pub(super) fn clear(&mut self) {
-        let (units, version, next_id) = (self.units.len() as u64, self.version, self.next_id);
+        // Those who have answered every wish must answer once more: what they said of their units is forgotten.
+        let (units, version, next_id) = (self.units.len() as u64, self.version + 1, self.next_id);
         let epochs = std::mem::take(&mut self.epochs);
         *self = Self { version, next_id, epochs, ..Self::new(units) };
     }

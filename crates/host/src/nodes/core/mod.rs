@@ -48,6 +48,10 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 /// Failures in a row after which a node leaves a unit to others, and how long after the last one.
 const REFUSED_AFTER: u32 = 3;
 const REFUSED_FOR: Duration = Duration::from_secs(60);
+/// Announcements in a row without a lease after which a node gets no units. It is alive, and cannot serve.
+const LAPSED_AFTER: u64 = 2;
+/// The pause after a unit that was taken could not be served.
+const SERVE_AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// Units that are taken or given up at the same time.
 const AT_ONCE: usize = 8;
 
@@ -175,6 +179,15 @@ struct Planned {
     leaves: bool,
 }
 
+/// An object that should be an announcement, and cannot be read as one.
+#[derive(Clone, Copy, Debug)]
+struct Stranger {
+    /// When it was seen first.
+    since: Moment,
+    /// When it was asked for last, with an answer.
+    asked: Moment,
+}
+
 /// One node's decisions.
 pub(crate) struct Core {
     me: Announcement,
@@ -184,9 +197,13 @@ pub(crate) struct Core {
     units_of_streams: u64,
     began: Moment,
     peers: Peers,
+    /// Objects that should be announcements, by key.
+    strangers: BTreeMap<String, Stranger>,
     lease: Lease,
     units: BTreeMap<u64, State>,
     failures: BTreeMap<u64, Failures>,
+    /// When it was last tried in vain to serve a unit.
+    not_opened: BTreeMap<u64, Moment>,
     open: Arc<Open>,
     /// The nodes that take units, and since when they are the same.
     candidates: Vec<Candidate>,
@@ -203,9 +220,11 @@ impl Core {
             units_of_streams,
             began: now,
             peers: Peers::default(),
+            strangers: BTreeMap::new(),
             lease: Lease::default(),
             units: BTreeMap::new(),
             failures: BTreeMap::new(),
+            not_opened: BTreeMap::new(),
             open: Arc::new(Open::new(units_of_streams + 1)),
             candidates: Vec::new(),
             settled: now,
@@ -244,7 +263,7 @@ impl Core {
         if self.open.serves(unit, || now.boot_ms) {
             return Place::Here;
         }
-        let owners = self.live().filter_map(|peer| Some((peer.epoch_of(unit)?, peer)));
+        let owners = self.peers.answering().filter_map(|peer| Some((peer.epoch_of(unit)?, peer)));
         match owners.max_by_key(|(epoch, _)| *epoch) {
             Some((epoch, owner)) if self.me.epoch_of(unit).is_none_or(|own| own < epoch) => {
                 Place::There { address: owner.address.clone(), instance: owner.instance.clone() }
@@ -264,6 +283,10 @@ impl Core {
     /// written, and the same words would be no change for others, although they give a lease. Others see the number only
     /// when the bucket has it: by it they know that this node can write. `object`: the one that it is written to.
     pub(crate) fn say(&mut self, object: u64, now: Moment) -> Saying {
+        let has_lapsed = self.begun > 0 && self.lease.has_ended(now);
+        self.me.lapses = if has_lapsed { self.me.lapses + 1 } else { 0 };
+        let is_of_unit = |(unit, _): &(u64, u64)| self.units.contains_key(unit);
+        assert!(self.me.units.iter().all(is_of_unit), "the node announces a unit that it does not look after");
         self.begun = if self.faults.number_repeated() { self.me.seq } else { self.begun } + 1;
         let age_ms = now.since(self.began).as_millis() as u64;
         let refused = self.failures.iter().filter(|(_, failures)| failures.is_refusal(now));
@@ -323,16 +346,34 @@ impl Core {
         self.peers.note_answer(instance, false);
     }
 
-    /// The bucket has no announcement of that node in its object of this number.
-    pub(crate) fn gone(&mut self, instance: &str, object: u64) {
-        if let Some(gone) = self.peers.remove(instance, object) {
+    /// The bucket, asked at that moment, has no announcement of that node in its object of this number.
+    pub(crate) fn gone(&mut self, instance: &str, object: u64, asked: Moment) {
+        if let Some(gone) = self.peers.note_missing(instance, object, asked) {
             tracing::info!(node = gone.name, "a node has gone");
+        }
+    }
+
+    /// The bucket, asked at that moment, has these objects where announcements are, and nobody can read them as such:
+    /// each may be that of a node, whose leases may run.
+    pub(crate) fn strange(&mut self, keys: &BTreeSet<String>, asked: Moment, now: Moment) {
+        self.strangers.retain(|key, _| keys.contains(key));
+        for key in keys {
+            let seen = self.strangers.entry(key.clone()).or_insert_with(|| {
+                tracing::error!(
+                    key,
+                    "an object of the bucket is no announcement that a node of this prefix has signed"
+                );
+                Stranger { since: now, asked }
+            });
+            seen.asked = asked;
         }
     }
 
     /// The bucket, asked at that moment, has announcements of these nodes. Returns those that are to be read.
     pub(crate) fn listed(&mut self, mut instances: Vec<String>, asked: Moment) -> Vec<String> {
-        self.peers.retain(&instances, asked);
+        for gone in self.peers.note_list(&instances, asked) {
+            tracing::info!(node = gone.name, "a node has gone");
+        }
         instances.retain(|instance| *instance != self.me.instance);
         instances
     }
@@ -391,7 +432,8 @@ impl Core {
 
     /// `has_room`: for work that can wait.
     fn work(&mut self, unit: u64, plan: Planned, is_lost: bool, has_room: bool, now: Moment) -> Option<Work> {
-        let is_free = || plan.takes && has_room && !self.peers.keeps(unit);
+        // Without a lease a node can serve nothing: taking a unit would only take it away from others.
+        let is_free = || plan.takes && has_room && !self.lease.has_ended(now) && !self.peers.keeps(unit);
         match self.units.get(&unit).copied() {
             None => is_free().then_some(Work::Take),
             Some(State::Failed) if plan.takes => {
@@ -409,7 +451,8 @@ impl Core {
             // What is known without asking comes first: each attempt costs requests.
             Some(State::Taken) => {
                 let gaps = self.leased(unit, now)?;
-                (has_room && self.is_unclaimed(unit)).then_some(Work::Serve(gaps))
+                let is_due = self.not_opened.get(&unit).is_none_or(|last| now.since(*last) >= SERVE_AGAIN_AFTER);
+                (has_room && is_due && self.is_unclaimed(unit)).then_some(Work::Serve(gaps))
             }
             Some(State::Served) if plan.leaves => {
                 let is_settled = now.since(self.settled) >= SETTLED_AFTER || self.me.is_draining;
@@ -421,12 +464,15 @@ impl Core {
 
     /// Whether every lease of an owner before has ended, as far as is known.
     fn is_unclaimed(&self, unit: u64) -> bool {
-        !self.peers.claims(unit) || self.faults.served_at_once()
+        let may_lease = |stranger: &Stranger| stranger.asked.since(stranger.since) < self.every().mul_f64(STALE_AFTER);
+        let is_claimed = self.peers.claims(unit) || self.strangers.values().any(may_lease);
+        !is_claimed || self.faults.served_at_once()
     }
 
     /// The nodes that take units.
     fn candidates(&self) -> Vec<Candidate> {
-        let all = || self.live().chain([&self.me]).filter(|node| !node.is_draining);
+        let may_take = |node: &&Announcement| !node.is_draining && node.lapses < LAPSED_AFTER;
+        let all = || self.live().chain([&self.me]).filter(may_take);
         let oldest_ms = all().map(|node| node.age_ms).max().unwrap_or_default();
         let of = |node: &Announcement| Candidate::of(node, self.peers.suspects(&node.instance), oldest_ms);
         let mut all: Vec<_> = all().map(of).collect();
@@ -462,6 +508,17 @@ impl Core {
         self.units.insert(unit, State::Failed);
     }
 
+    /// The work could not be begun. The unit is as it was, but not served, until it is tried again.
+    pub(crate) fn not_begun(&mut self, unit: u64, work: Work, now: Moment) {
+        match work {
+            Work::Take => self.failed(unit, now),
+            Work::Serve(_) | Work::Lose | Work::GiveUp => {
+                self.open.set(unit, false);
+                self.not_opened(unit, now);
+            }
+        }
+    }
+
     /// Whether a unit may be served now, if its root was this node's and the bucket was listed since [`Work::Serve`].
     pub(crate) fn may_open(&self, unit: u64, gaps: u64, now: Moment) -> bool {
         self.is_unclaimed(unit) && self.leased(unit, now) == Some(gaps)
@@ -471,11 +528,13 @@ impl Core {
     pub(crate) fn opened(&mut self, unit: u64, gaps: u64, now: Moment) {
         let may_open = self.may_open(unit, gaps, now);
         self.open.set(unit, may_open);
+        self.not_opened.remove(&unit);
         self.units.insert(unit, if may_open { State::Served } else { State::Taken });
     }
 
     /// A unit is not to be served yet.
-    pub(crate) fn not_opened(&mut self, unit: u64) {
+    pub(crate) fn not_opened(&mut self, unit: u64, now: Moment) {
+        self.not_opened.insert(unit, now);
         self.units.insert(unit, State::Taken);
     }
 
@@ -484,9 +543,15 @@ impl Core {
         self.open.set(unit, false);
     }
 
+    /// The node says no longer that it owns a unit, which is about to be given up: another node has it, or may have it.
+    pub(crate) fn disown(&mut self, unit: u64) {
+        self.me.units.retain(|(own, _)| *own != unit);
+    }
+
     /// A unit was given up. That is to be announced at once.
     pub(crate) fn given_up(&mut self, unit: u64) {
-        self.me.units.retain(|(own, _)| *own != unit);
+        self.disown(unit);
+        self.not_opened.remove(&unit);
         self.units.remove(&unit);
     }
 }

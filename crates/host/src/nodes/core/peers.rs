@@ -56,6 +56,13 @@ impl Peers {
         self.all().filter(|peer| !peer.is_stale()).map(|peer| &peer.announcement)
     }
 
+    /// The nodes that live, without those that do not answer, or at whose address another process does: nobody else should
+    /// get what is for them.
+    pub(super) fn answering(&self) -> impl Iterator<Item = &Announcement> {
+        let peers = self.all().filter(|peer| !peer.is_stale() && peer.unanswered < UNANSWERED);
+        peers.map(|peer| &peer.announcement)
+    }
+
     /// An announcement, asked for at `asked`. Returns whether the node is a new one.
     pub(super) fn note(&mut self, found: Announcement, asked: Moment, now: Moment) -> bool {
         match self.0.get_mut(&found.instance) {
@@ -84,14 +91,22 @@ impl Peers {
         }
     }
 
-    pub(super) fn remove(&mut self, instance: &str, object: u64) -> Option<Announcement> {
-        self.0.get(instance).filter(|peer| peer.announcement.object <= object)?;
-        self.0.remove(instance).map(|peer| peer.announcement)
+    /// The bucket has no announcement of the node in its object of this number, asked at `asked`. Returns the node if it
+    /// is gone: somebody else may have removed the announcement of one that lives, and whose leases run.
+    pub(super) fn note_missing(&mut self, instance: &str, object: u64, asked: Moment) -> Option<Announcement> {
+        let peer = self.0.get_mut(instance).filter(|peer| peer.announcement.object <= object)?;
+        peer.asked.steady = peer.asked.steady.max(asked.steady);
+        let is_gone = peer.announcement.units.is_empty() || peer.is_stale();
+        is_gone.then(|| self.0.remove(instance).map(|peer| peer.announcement)).flatten()
     }
 
-    /// The bucket had these when it was asked. One that was heard of since may have come after that.
-    pub(super) fn retain(&mut self, instances: &[String], asked: Moment) {
-        self.0.retain(|instance, peer| instances.contains(instance) || peer.asked.steady > asked.steady);
+    /// The bucket had announcements of these when it was asked. One that was heard of since may have come after that.
+    /// Returns those that are gone.
+    pub(super) fn note_list(&mut self, instances: &[String], asked: Moment) -> Vec<Announcement> {
+        let is_missing =
+            |(instance, peer): &(&String, &Peer)| !instances.contains(instance) && peer.asked.steady <= asked.steady;
+        let missing: Vec<String> = self.0.iter().filter(is_missing).map(|(instance, _)| instance.clone()).collect();
+        missing.iter().filter_map(|instance| self.note_missing(instance, u64::MAX, asked)).collect()
     }
 
     /// Those that have said nothing new for so long, when they were asked for, that their announcements are retired.

@@ -20,6 +20,7 @@ fn says(instance: &str, seq: u64, units: &[(u64, u64)]) -> Announcement {
         age_ms: 100_000,
         has_shapes: false,
         refuses: Vec::new(),
+        lapses: 0,
         units: units.to_vec(),
         started_ms: 0,
     }
@@ -30,7 +31,12 @@ fn node() -> Core {
     Core::new(says("me", 0, &[]), 1, at(0.0))
 }
 
+/// A step of a node that has a lease, if it owns nothing: otherwise the test announces it.
 fn step(core: &mut Core, now: f64) -> Vec<(u64, Work)> {
+    if core.held().is_empty() {
+        announce(core, now, now);
+        announce(core, now, now);
+    }
     core.step(&BTreeSet::new(), at(now))
 }
 
@@ -82,10 +88,11 @@ fn a_lease_runs_from_the_beginning_of_an_announcement() {
 #[test]
 fn an_announcement_that_may_have_been_written_is_not_written_again() {
     let mut core = server(1.0);
+    let before = core.me().seq;
     let (lost, next) = (core.say(0, at(2.0)), core.say(0, at(4.0)));
-    assert_eq!((core.me().seq, lost.announcement.seq, next.announcement.seq), (1, 2, 3));
+    assert_eq!((core.me().seq, lost.announcement.seq, next.announcement.seq), (before, before + 1, before + 2));
     core.said(&next, at(4.1));
-    assert_eq!(core.me().seq, 3);
+    assert_eq!(core.me().seq, before + 2);
 }
 
 #[test]
@@ -130,7 +137,7 @@ fn a_unit_is_taken_and_served_when_silence_was_asked_for() {
     // It was not dead: its lease may run.
     core.heard(says("other", 2, &[(0, 4)]), at(9.5), at(9.5));
     assert!(!core.may_open(0, gaps, at(9.5)));
-    core.not_opened(0);
+    core.not_opened(0, at(9.5));
     assert!(!matches!(step(&mut core, 9.6)[..], [(0, Work::Serve(_))]));
 }
 
@@ -165,6 +172,51 @@ fn a_node_that_answers_or_announces_itself_is_no_suspect() {
     core.unanswered("other");
     core.unanswered("other");
     assert_eq!(step(&mut core, 4.0), [(0, Work::Take)]);
+}
+
+#[test]
+fn a_node_without_a_lease_takes_nothing_and_gets_nothing() {
+    let mut core = node();
+    announce(&mut core, 1.0, 1.0);
+    assert_eq!(core.step(&BTreeSet::new(), at(3.0)), [], "its lease has ended");
+    announce(&mut core, 3.1, 3.1);
+    assert_eq!((core.me().lapses, core.step(&BTreeSet::new(), at(3.1))), (1, vec![(0, Work::Take)]));
+
+    // Announcements that take longer than a lease arrive, and others see that the node lives.
+    let mut core = server(1.0);
+    let lapsed = |seq, lapses| Announcement { lapses, ..says("other", seq, &[(1, 3)]) };
+    core.drain(true);
+    core.heard(lapsed(1, 2), at(1.1), at(1.1));
+    assert_eq!(step(&mut core, 1.2), [], "the other one would not take it");
+    core.heard(lapsed(2, 0), at(1.3), at(1.3));
+    assert_eq!(step(&mut core, 1.4), [(0, Work::GiveUp)]);
+}
+
+#[test]
+fn work_that_could_not_be_begun_leaves_nothing_served_and_nothing_forgotten() {
+    let mut core = server(1.0);
+    let lost = BTreeSet::from([0]);
+    assert_eq!(core.step(&lost, at(1.1)), [(0, Work::Lose)]);
+    core.not_begun(0, Work::Lose, at(1.1));
+    assert!(!serves(&core, 1.1));
+    assert_eq!((core.owned(), core.me().units.len()), (vec![0], 1));
+    assert_eq!(core.step(&lost, at(1.2)), [(0, Work::Lose)]);
+    core.not_begun(0, Work::Lose, at(1.2));
+    assert_eq!(step(&mut core, 1.3), [], "it is served again after a pause");
+    assert!(matches!(step(&mut core, 1.4)[..], [(0, Work::Serve(_))]));
+}
+
+#[test]
+fn an_object_that_nobody_can_read_may_be_the_announcement_of_an_owner() {
+    let mut core = owner(1.0);
+    let strange = BTreeSet::from(["n/x-1".to_owned()]);
+    core.strange(&strange, at(1.1), at(1.1));
+    assert_eq!(step(&mut core, 1.2), []);
+    announce(&mut core, 2.5, 2.5);
+    core.strange(&strange, at(3.3), at(3.3));
+    assert_eq!(step(&mut core, 3.3), []);
+    core.strange(&strange, at(3.4), at(3.4));
+    assert!(matches!(step(&mut core, 3.4)[..], [(0, Work::Serve(_))]), "its lease has ended");
 }
 
 #[test]
@@ -223,14 +275,18 @@ fn nodes_of_long_ago_are_forgotten() {
 #[test]
 fn a_new_node_takes_only_what_no_other_node_can() {
     let aged = |instance, age_ms, has_shapes| Announcement { age_ms, has_shapes, ..says(instance, 1, &[]) };
-    let streams = |core: &mut Core, now: f64| step(core, now).iter().filter(|(unit, _)| *unit < 16).count();
+    let all = |core: &mut Core, now: f64| core.step(&BTreeSet::new(), at(now));
+    let streams = |core: &mut Core, now: f64| all(core, now).iter().filter(|(unit, _)| *unit < 16).count();
     let mut core = Core::new(aged("me", 0, false), 16, at(0.0));
+    announce(&mut core, 0.0, 0.0);
     core.heard(aged("other", 1_900, true), at(1.0), at(1.0));
     assert_eq!(streams(&mut core, 1.0), 8, "they have come together: each takes its share");
 
     let mut core = Core::new(aged("me", 0, true), 16, at(0.0));
+    announce(&mut core, 0.0, 0.0);
     core.heard(aged("other", 2_000, false), at(1.0), at(1.0));
-    assert_eq!(step(&mut core, 1.0), [(16, Work::Take)], "the other one cannot own the shapes");
+    assert_eq!(all(&mut core, 1.0), [(16, Work::Take)], "the other one cannot own the shapes");
+    announce(&mut core, 4.1, 4.1);
     announce(&mut core, 4.1, 4.1);
     core.heard(Announcement { seq: 2, ..aged("other", 6_000, false) }, at(4.1), at(4.1));
     assert_eq!(streams(&mut core, 4.2), 7, "it is not new any more; it does eight things at once");
@@ -265,9 +321,9 @@ fn of_a_node_that_was_retired_and_lives_its_next_object_counts() {
     let mut core = node();
     core.heard(in_object(1, 5, &[(0, 3)]), at(1.0), at(1.0));
     core.heard(in_object(0, 4, &[]), at(3.5), at(3.5));
-    core.gone("other", 0);
+    core.gone("other", 0, at(3.6));
     assert_eq!(step(&mut core, 3.6), [], "it lives, and has the unit");
-    core.gone("other", 1);
+    core.gone("other", 1, at(3.6));
     assert_eq!(step(&mut core, 3.6), [(0, Work::Take)]);
 }
 
@@ -284,7 +340,7 @@ fn a_unit_that_a_node_cannot_take_goes_to_another_one() {
     }
     core.heard(says("other", 1, &[]), at(now), at(now));
     assert_eq!(step(&mut core, now), [], "the other one is to take it");
-    core.gone("other", 0);
+    core.gone("other", 0, at(now));
     assert_eq!(step(&mut core, now), [(0, Work::Take)], "nobody else can");
     core.failed(0, at(now));
     assert_eq!(step(&mut core, now + 0.9), [], "it waits longer");
@@ -299,7 +355,17 @@ fn an_older_listing_takes_nobody_away_that_was_heard_of_since() {
     let mut core = node();
     core.heard(says("other", 1, &[(0, 3)]), at(2.0), at(2.0));
     core.listed(vec![], at(1.9));
-    assert_eq!(core.peers().count(), 1);
+    core.listed(vec![], at(4.2));
+    assert_eq!(
+        (core.peers().count(), step(&mut core, 4.2)),
+        (1, vec![]),
+        "its lease may run: others may have removed it"
+    );
+    core.listed(vec![], at(4.3));
+    assert_eq!((core.peers().count(), step(&mut core, 4.3)), (0, vec![(0, Work::Take)]));
+
+    let mut core = node();
+    core.heard(says("other", 1, &[]), at(2.0), at(2.0));
     core.listed(vec![], at(2.0));
-    assert_eq!(core.peers().count(), 0);
+    assert_eq!(core.peers().count(), 0, "it owned nothing");
 }

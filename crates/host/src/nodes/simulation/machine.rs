@@ -183,6 +183,7 @@ impl Life {
             age_ms: 0,
             has_shapes: false,
             refuses: Vec::new(),
+            lapses: 0,
             units: Vec::new(),
             started_ms: 0,
         };
@@ -191,7 +192,7 @@ impl Life {
         core.plant(conditions.plan.nodes);
         let config = StreamsConfig { units_of_nodes: world.units as usize, io_threads: 0, ..StreamsConfig::default() };
         let proofs = Arc::new(Proofs::of("secret", instance.clone()));
-        let board = Board::new(&bucket, proofs, {
+        let board = Board::new(&bucket, proofs, conditions.every, {
             let world = Arc::clone(world);
             move || world.moment(machine)
         });
@@ -369,7 +370,13 @@ impl Life {
         match work {
             Work::Take => self.take(unit),
             Work::Serve(gaps) => self.serve(unit, gaps),
-            Work::Lose | Work::GiveUp => self.give_up(unit),
+            Work::GiveUp => self.give_up(unit),
+            Work::Lose => {
+                self.core.lock().leave(unit);
+                self.core.lock().disown(unit);
+                self.hurry();
+                self.give_up(unit);
+            }
         }
     }
 
@@ -401,7 +408,7 @@ impl Life {
         let may_open =
             is_own && self.board.list(&self.core).is_ok() && self.core.lock().may_open(unit, gaps, self.now());
         if !may_open {
-            return self.core.lock().not_opened(unit);
+            return self.core.lock().not_opened(unit, self.now());
         }
         if let Some(wake) = self.streams.join_unit(unit, Arc::clone(&kept.logs)) {
             wake();

@@ -487,7 +487,9 @@ impl World {
             self.tend();
             if self.scheduler.now() >= until {
                 let owners: Vec<_> = (0..MACHINES).map(|at| self.life(at).map(|life| life.announcement())).collect();
-                let (done, errors) = (self.state.lock().done, self.state.lock().errors.clone());
+                let state = self.state.lock();
+                let (done, errors) = (state.done, state.errors.clone());
+                drop(state);
                 panic!(
                     "{done} of {CLIENT_COUNT} clients have all that they wait for; errors: {errors:?}; nodes: {owners:#?}"
                 );
