@@ -33,7 +33,9 @@ begin() {
   case $who in
     thalweg) serve thalweg:replicated "$WORK/data" --store "$at" --commit-interval "$INTERVAL" --max-connections 20000 || return 1
       until [ "$(metric replicated_units)" = 1 ]; do sleep 0.1; done ;;
-    thalweg-local) serve thalweg:durable "$WORK/data" --store "$at" --max-connections 20000 || return 1 ;;
+    # Names are made once it is known that they are none of the bucket's.
+    thalweg-local) serve thalweg:durable "$WORK/data" --store "$at" --max-connections 20000 || return 1
+      until [ "$(metric replicated_units)" = 1 ]; do sleep 0.1; done ;;
     s2)
       port=$(free_port) ADDRESS=127.0.0.1:$port BASE=http://127.0.0.1:$port
       # The log of SlateDB is written to the bucket as often as thalweg sends batches.
