@@ -255,6 +255,12 @@ check "nor from serving" serves_all
 small() { local n; for n in 0 1 2; do [ "$(awk '/VmRSS/ { print $2 }' "/proc/${PIDS[$n]}/status")" -lt 250000 ] || return 1; done; }
 check "nor fill their memory" small
 check "store ls shows no control characters" bash -c "! '$THALWEG_BIN' store ls --store 'file://$WORK/bucket-of-tokens' 2>&1 | grep -q \$'\\033'"
+# Readers that wait for what comes next, at whichever node has the stream: a take-over must not skip what is appended then.
+WAITING=()
+for s in 1 2 3 4 5 6; do
+  curl -s -m 60 -o "$WORK/waits-$s" -H "authorization: Bearer $SIGNED" "http://${ADDRESSES[0]}/v1/stream/t/$s?offset=now&live=long-poll" & WAITING+=($!)
+done
+sleep 1.5
 # Another process takes the address of a killed node at once, and says yes to everything.
 kill -KILL "${PIDS[1]}"; wait "${PIDS[1]}" 2>/dev/null; PIDS[1]=
 node -e '
@@ -269,7 +275,16 @@ for s in $(seq 60); do
   grep -q ' 204' "$WORK/head" && appended=$((appended + 1))
   [ "$s" = 12 ] && within 20 serves_two
 done
+wait "${WAITING[@]}"
+got_next() { local s; for s in 1 2 3 4 5 6; do [ -s "$WORK/waits-$s" ] || { echo "the reader of stream $s got nothing"; return 1; }; done; }
+check "readers that wait from now on skip nothing when a node dies" got_next
 check "what another process says at the address of a dead node is not believed" test "$believed" = 0 -a "$appended" -gt 20
 kill $IMPOSTOR; wait $IMPOSTOR 2>/dev/null
+# The announcement of a dead node is replaced before it is stale.
+kill -KILL "${PIDS[2]}"; wait "${PIDS[2]}" 2>/dev/null; PIDS[2]=
+for one in "$AT"/n2-*; do echo junk >"$one"; done
+check "a dead node's streams are served although its announcement was replaced" within 20 serves_two
+is_alone() { [ "$(curl -s -H "authorization: Bearer $SIGNED" "http://${ADDRESSES[0]}/metrics" | awk '$1 == "thalweg_node_units_served" { printf "%.0f", $2 }')" = 16 ]; }
+check "all of its units" within 20 is_alone
 stop_nodes
 finish nodes

@@ -75,6 +75,7 @@ impl Facts {
             address,
             data: std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone()),
             durability: match config.durability {
+                _ if config.is_node() => "replicated: an append is answered when it is in the bucket",
                 Level::Durable => "durable: an append is answered when it is on the disk",
                 Level::Buffered => {
                     "buffered: an append is answered when it is written; a crash of the machine may lose the newest"

@@ -1,7 +1,7 @@
 //! `thalweg dev --nodes 3`: several nodes on this machine, with a bucket in a folder, to try out.
 
 use anyhow::{Context, bail};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt as _;
@@ -34,6 +34,8 @@ struct Started {
     name: String,
     address: SocketAddr,
     process: Child,
+    /// How it was started, to be typed again.
+    command: String,
     has_ended: bool,
 }
 
@@ -67,7 +69,7 @@ pub(crate) fn run(count: u64, config: &Config) -> anyhow::Result<()> {
     let result = started.and_then(|()| wait_until_ready(&mut nodes, &data, &mut stop)).and_then(|is_ready| {
         if is_ready {
             announce(&nodes, config, &data)?;
-            watch(&mut nodes, &data, store.as_deref(), &mut stop);
+            watch(&mut nodes, &mut stop);
         }
         Ok(())
     });
@@ -110,6 +112,8 @@ fn start(number: u64, address: SocketAddr, data: &Path, store: Option<&str>) -> 
     if let Some(store) = store {
         command.args(["--store", store]);
     }
+    let typed =
+        std::iter::once(OsStr::new("thalweg")).chain(command.get_args()).map(quoted).collect::<Vec<_>>().join(" ");
     let mut log = std::fs::OpenOptions::new();
     log.write(true).create(true).truncate(true).mode(0o600);
     let log = log.open(data.join(format!("{name}.log")))?;
@@ -118,7 +122,18 @@ fn start(number: u64, address: SocketAddr, data: &Path, store: Option<&str>) -> 
     let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
     let process = process.with_context(|| format!("cannot start {name}"))?;
     std::fs::write(data.join(format!("{name}.pid")), format!("{}\n", process.id()))?;
-    Ok(Started { name, address, process, has_ended: false })
+    Ok(Started { name, address, process, command: typed, has_ended: false })
+}
+
+/// An argument as a shell takes it.
+fn quoted(arg: &OsStr) -> String {
+    let text = arg.to_string_lossy();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,@%+".contains(&byte);
+    if !text.is_empty() && text.bytes().all(is_plain) {
+        text.into_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
 }
 
 /// The arguments of this process for a node: `dev`, and every flag that is not each node's own.
@@ -188,18 +203,14 @@ fn announce(nodes: &[Started], config: &Config, data: &Path) -> anyhow::Result<(
 }
 
 /// Waits for a stop signal, or until all nodes have ended; says when one does, and how to start it again.
-fn watch(nodes: &mut [Started], data: &Path, store: Option<&str>, stop: &mut crate::shutdown::Stop) {
+fn watch(nodes: &mut [Started], stop: &mut crate::shutdown::Stop) {
     while !stop.is_asked() {
         for node in nodes.iter_mut().filter(|node| !node.has_ended) {
             if let Ok(Some(status)) = node.process.try_wait() {
                 node.has_ended = true;
-                let (name, address) = (&node.name, node.address);
-                let store = store.unwrap_or("…");
-                let folder = data.join(name);
                 crate::logs::print(&format!(
-                    "{name} has ended ({status}): the others take over; to start it again:\n  thalweg serve --node {name} \
-                     --listen {address} --data {} --store {store}\n",
-                    folder.display()
+                    "{} has ended ({status}): the others take over; to start it again, with the same variables:\n  {}\n",
+                    node.name, node.command
                 ));
             }
         }

@@ -2,8 +2,10 @@
 
 use crate::backup::{Backups, SERVED};
 use crate::live;
+use crate::nodes::Served;
 use std::sync::Arc;
 use thalweg_host::door::Door;
+use thalweg_host::nodes::SIGNATURE;
 use thalweg_host::scrub::{self, Scrubs};
 use thalweg_host::{Paths, Routes, metrics, plain};
 use thalweg_http::{Context, Method, Reply, Request, Response, Service};
@@ -35,8 +37,8 @@ pub(crate) struct Front<S, V> {
     /// The engine whose journal opens the event loop's gate: it starts the work of a round, and completes held replies.
     pub(crate) gated: Arc<S>,
     pub(crate) vitals: V,
-    /// The server is a node: its data folder has none of the streams.
-    pub(crate) is_node: bool,
+    /// The node, if the server is one: its data folder has none of the streams, and it signs its answers to others.
+    pub(crate) node: Option<Arc<Served>>,
     pub(crate) backups: Arc<Backups>,
     pub(crate) scrubs: Arc<Scrubs>,
     /// Judges every request before its route.
@@ -50,7 +52,7 @@ impl<S: Service, V: Vitals> Front<S, V> {
             let response = plain(200, "text/html; charset=utf-8").header("vary", "accept");
             return Reply::Now(live::page(response));
         }
-        if self.is_node && (BACKUPS.fit(request.path) || request.path == scrub::SERVED) {
+        if self.node.is_some() && (BACKUPS.fit(request.path) || request.path == scrub::SERVED) {
             return Reply::Now(is_a_node());
         }
         if BACKUPS.fit(request.path) {
@@ -66,20 +68,25 @@ impl<S: Service, V: Vitals> Front<S, V> {
 impl<S: Service, V: Vitals> Service for Front<S, V> {
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
         let (guard, engine) = self.routes.find(request.path);
-        if let Some(response) = self.door.judge(request, guard, cx.now_ms, true) {
-            return Reply::Now(response);
-        }
-        match engine {
-            Some(engine) => engine.handle(request, cx),
-            None => self.own(request),
+        let reply = match (self.door.judge(request, guard, cx.now_ms, true), engine) {
+            (Some(refused), _) => Reply::Now(refused),
+            (None, Some(engine)) => engine.handle(request, cx),
+            (None, None) => self.own(request),
+        };
+        match &self.node {
+            Some(node) => node.signed(request, reply),
+            None => reply,
         }
     }
 
     /// A request that is refused by its head need not send its body.
     fn on_head(&self, head: &Request<'_>, now_ms: u64) -> Option<Response> {
         let (guard, engine) = self.routes.find(head.path);
-        let refused = self.door.judge(head, guard, now_ms, false);
-        refused.or_else(|| engine?.on_head(head, now_ms))
+        let refused = self.door.judge(head, guard, now_ms, false).or_else(|| engine?.on_head(head, now_ms))?;
+        Some(match self.node.as_ref().and_then(|node| node.signature(head)) {
+            Some(signature) => refused.header(SIGNATURE, signature),
+            None => refused,
+        })
     }
 
     fn round_done(&self) {

@@ -93,7 +93,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         routes: Routes::of(engines.all()),
         gated: Arc::clone(&streams.streams),
         vitals: Arc::clone(&vitals),
-        is_node: config.is_node(),
+        node: streams.node(),
         backups: Arc::clone(&backups),
         scrubs,
         door,

@@ -52,7 +52,7 @@ impl Rig {
             routes: Routes::of(engines.all()),
             gated: Arc::clone(&streams.streams),
             vitals: Arc::clone(&vitals),
-            is_node: false,
+            node: None,
             backups: Arc::clone(&backups),
             scrubs: Arc::clone(&scrubs),
             door: Arc::new(Door::new(&config, auth, 4437)),

@@ -6,8 +6,9 @@
 use super::core::{Core, Moment};
 use super::proofs::Proofs;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use thalweg_object::{Beacon, Bucket, BucketError, Shown};
 
@@ -16,16 +17,21 @@ use thalweg_object::{Beacon, Bucket, BucketError, Shown};
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const GIVE_UP_AFTER: Duration = Duration::from_secs(6);
 /// How long an attempt to write an announcement may take, in periods: one that hangs is repeated before the lease of
-/// the announcement before ends.
+/// the announcement before ends. A bucket that always needs longer gets more time, see [`Board::say`].
 const WRITTEN_WITHIN: f64 = 0.7;
+/// The two attempts after which a slow bucket gets more time, in periods.
+const QUICK_WITHIN: f64 = 1.5;
 
 /// The keys of announcements.
 pub(crate) const KEYS: &str = "n/";
 
 pub(super) struct Board {
     bucket: Bucket,
-    /// The same, for this node's own announcement.
-    to_write: Bucket,
+    /// The same, for this node's own announcement while the bucket is as fast as it should be.
+    quick: Bucket,
+    /// The last announcement took long, or failed: the next one gets as much time as a reading.
+    is_slow: AtomicBool,
+    every: Duration,
     proofs: Arc<Proofs>,
     own: Mutex<Own>,
     /// Reads the clocks.
@@ -58,7 +64,10 @@ fn key_of(instance: &str, object: u64) -> String {
 
 /// The instance and the object's number of a key without its prefix. Instances end with a dash and hexadecimal digits.
 fn parse(name: &str) -> (&str, u64) {
-    let numbered = name.rsplit_once('.').and_then(|(instance, number)| Some((instance, number.parse().ok()?)));
+    let numbered = name.rsplit_once('.').and_then(|(instance, text)| {
+        let number = text.parse::<u64>().ok()?;
+        (number > 0 && number.to_string() == text).then_some((instance, number))
+    });
     numbered.unwrap_or((name, 0))
 }
 
@@ -71,10 +80,11 @@ impl Board {
         now: impl Fn() -> Moment + Send + Sync + 'static,
     ) -> Self {
         let written_within = every.mul_f64(WRITTEN_WITHIN).min(ANSWER_WITHIN);
-        let to_write = bucket.hurried(written_within, GIVE_UP_AFTER);
+        let quick = bucket.hurried(written_within, every.mul_f64(QUICK_WITHIN).min(GIVE_UP_AFTER));
         let bucket = bucket.hurried(ANSWER_WITHIN, GIVE_UP_AFTER);
-        let beacon = Beacon::new(to_write.clone(), &key_of(proofs.instance(), 0));
-        Self { bucket, to_write, proofs, own: Mutex::new(Own { number: 0, beacon }), now: Box::new(now) }
+        let beacon = Beacon::new(bucket.clone(), &key_of(proofs.instance(), 0));
+        let is_slow = AtomicBool::new(false);
+        Self { bucket, quick, is_slow, every, proofs, own: Mutex::new(Own { number: 0, beacon }), now: Box::new(now) }
     }
 
     fn beacon(&self, instance: &str, object: u64) -> Beacon {
@@ -85,16 +95,20 @@ impl Board {
     pub(super) fn say(&self, core: &Mutex<Core>) -> Result<(), BucketError> {
         let mut own = self.own.lock();
         loop {
-            let saying = core.lock().say(own.number, (self.now)());
-            match own.beacon.show(&self.proofs.signed(&saying.announcement))? {
+            let began = (self.now)();
+            let saying = core.lock().say(own.number, began);
+            let by = if self.is_slow.swap(true, Ordering::Relaxed) { &self.bucket } else { &self.quick };
+            match own.beacon.show_by(by, &self.proofs.signed(&saying.announcement))? {
                 Shown::Written => {
+                    let took = (self.now)().since(began);
+                    self.is_slow.store(took >= self.every.mul_f64(WRITTEN_WITHIN), Ordering::Relaxed);
                     core.lock().said(&saying, (self.now)());
                     return Ok(());
                 }
                 Shown::Retired => {
                     tracing::warn!("others have taken this node for dead for long: it announces itself anew");
                     own.number += 1;
-                    own.beacon = Beacon::new(self.to_write.clone(), &key_of(self.proofs.instance(), own.number));
+                    own.beacon = self.beacon(self.proofs.instance(), own.number);
                 }
             }
         }
@@ -125,36 +139,55 @@ impl Board {
                     core.lock().heard(found, asked, (self.now)());
                     Found::Announcement
                 }
-                None => Found::Stranger,
+                None => {
+                    // Its node would have replaced it within a period, and be heard of again.
+                    core.lock().silent(instance, object, asked);
+                    Found::Stranger
+                }
             },
         })
     }
 
-    /// Reads all announcements: of each node the last one that it has signed. If some cannot be read, the others count.
+    /// Reads all announcements: of each node the last one that it has signed. Fails if one of a node that is known cannot be
+    /// read: it may have a unit since. Other objects that cannot be read are strange.
     pub(super) fn list(&self, core: &Mutex<Core>) -> Result<(), BucketError> {
         let asked = (self.now)();
-        let mut objects: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-        for (instance, object) in self.bucket.keys(KEYS)?.iter().map(|name| parse(name)) {
-            objects.entry(instance.to_owned()).or_default().push(object);
+        let mut objects: BTreeMap<String, Vec<(u64, i64)>> = BTreeMap::new();
+        for listed in self.bucket.objects(KEYS)? {
+            let (instance, object) = parse(&listed.key);
+            objects.entry(instance.to_owned()).or_default().push((object, listed.modified_ms));
         }
         let instances = core.lock().listed(objects.keys().cloned().collect(), asked);
-        let (mut strange, mut failed) = (BTreeSet::new(), None);
+        let (mut strange, mut failed) = (BTreeMap::new(), None);
         for instance in instances {
             let mut numbers = objects.remove(&instance).unwrap_or_default();
             numbers.sort_unstable();
-            while let Some(object) = numbers.pop() {
-                match self.read(core, &instance, object) {
+            while let Some((object, modified_ms)) = numbers.pop() {
+                let key = key_of(&instance, object);
+                let (is_known, is_strange) = {
+                    let core = core.lock();
+                    (core.knows(&instance), core.is_strange(&key, modified_ms))
+                };
+                let found = match is_strange && !is_known {
+                    true => Ok(Found::Stranger),
+                    false => self.read(core, &instance, object),
+                };
+                match found {
                     Ok(Found::Announcement) => break,
                     Ok(Found::Nothing) => {}
-                    Ok(Found::Stranger) => drop(strange.insert(key_of(&instance, object))),
-                    Err(error) => {
+                    Ok(Found::Stranger) => drop(strange.insert(key, modified_ms)),
+                    Err(error) if is_known => {
                         failed = Some(error);
                         numbers.clear();
+                    }
+                    Err(error) => {
+                        tracing::debug!(key, %error, "an object that should be an announcement cannot be read");
+                        strange.insert(key, modified_ms);
                     }
                 }
             }
             // Its node writes them no more: they were retired, or a request that was sent before has written them since.
-            for object in numbers {
+            for (object, _) in numbers {
                 drop(self.bucket.remove(&key_of(&instance, object)));
             }
         }

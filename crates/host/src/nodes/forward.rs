@@ -41,8 +41,9 @@ const OF_ONE_HOP: [&str; 10] = [
 /// What the event loop adds to every answer.
 const ADDED: [&str; 2] = ["x-content-type-options", "content-security-policy"];
 
-/// Statuses of refusals that a node gives before it knows who asks: they may come unsigned. They say that nothing was done.
-const UNSIGNED: [u16; 12] = [400, 401, 403, 405, 408, 411, 413, 414, 415, 417, 429, 431];
+/// Statuses of refusals that a node gives before it has read who asks: they may come unsigned, and say that nothing was
+/// done.
+const UNSIGNED: [u16; 8] = [400, 408, 411, 413, 414, 417, 431, 505];
 
 /// Bytes of bodies that may wait to be sent to other nodes, of all requests together.
 #[derive(Debug)]
@@ -128,6 +129,24 @@ impl OwnedRequest {
         let kept = |name: &str| ["host", "authorization"].iter().any(|kept| name.eq_ignore_ascii_case(kept));
         let headers = self.headers.iter().filter(|(name, _)| kept(name)).cloned().collect();
         Self { method: reqwest::Method::HEAD, target: path.to_owned(), headers, body: Bytes::new(), taken: None }
+    }
+
+    /// Whether it waits for what comes after the moment in which it is asked: `offset=now`, by long-poll. Repeated later, it
+    /// would skip what came between.
+    #[must_use]
+    pub fn waits_from_now(&self) -> bool {
+        let query = self.target.split_once('?').map_or("", |(_, query)| query);
+        let has = |wanted: &str| query.split('&').any(|pair| pair == wanted);
+        self.method == reqwest::Method::GET && has("offset=now") && has("live=long-poll")
+    }
+
+    /// The same from this offset on.
+    pub fn begin_at(&mut self, offset: &str) {
+        let Some((path, query)) = self.target.split_once('?') else { return };
+        let pairs = query
+            .split('&')
+            .map(|pair| if pair == "offset=now" { format!("offset={offset}") } else { pair.to_owned() });
+        self.target = format!("{path}?{}", pairs.collect::<Vec<_>>().join("&"));
     }
 
     /// Calls `f` with the request, and with `more` header fields.
@@ -463,15 +482,17 @@ async fn forward(
     };
     let status = found.status().as_u16();
     let is_signed = question.is_answered_by(found.headers());
-    // A node that was started where another one had been says so by asking for it again.
-    let is_refusal = UNSIGNED.contains(&status) || status >= 500;
-    if !is_signed && (!is_refusal || found.headers().contains_key(AGAIN)) {
-        return answer(Forwarded::Unreachable(ANOTHER_PROCESS.into()));
+    if !is_signed && !UNSIGNED.contains(&status) {
+        // A node that was started where another one had been says so by asking for it again. Anybody else may have had it
+        // done all the same.
+        let is_undone = found.headers().contains_key(AGAIN);
+        let why = ANOTHER_PROCESS.into();
+        return answer(if is_undone { Forwarded::Unreachable(why) } else { Forwarded::Broken(why) });
     }
     let mut response = Response::new(status);
     for (name, value) in found.headers() {
         let name = name.as_str();
-        if name == SIGNATURE || (!is_signed && !["content-type", "retry-after", "www-authenticate"].contains(&name)) {
+        if name == SIGNATURE || (!is_signed && !["content-type", "retry-after"].contains(&name)) {
             continue;
         }
         if !OF_ONE_HOP.contains(&name) && !ADDED.contains(&name) {
@@ -594,5 +615,43 @@ impl Drop for Coming {
     fn drop(&mut self) {
         let left = self.parts.get_mut().chunks.iter().map(Bytes::len).sum();
         self.ahead.fetch_sub(left, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(query: &str) -> OwnedRequest {
+        let request =
+            Request { method: Method::Get, path: "/v1/stream/a", query: Some(query), headers: Headers(&[]), body: b"" };
+        OwnedRequest::of(&request, &Budget::new(10)).unwrap()
+    }
+
+    #[test]
+    fn a_wait_from_now_begins_where_now_was() {
+        let mut request = get("live=long-poll&offset=now&cursor=3");
+        assert!(request.waits_from_now());
+        request.begin_at("0000_0017");
+        assert_eq!(request.target, "/v1/stream/a?live=long-poll&offset=0000_0017&cursor=3");
+        for other in ["offset=now", "offset=now&live=sse", "offset=0000_0017&live=long-poll", "live=long-poll"] {
+            assert!(!get(other).waits_from_now(), "{other}");
+        }
+    }
+
+    #[test]
+    fn bodies_wait_within_a_budget() {
+        let budget = Budget::new(10);
+        let of = |body: &[u8]| {
+            let request = Request { method: Method::Post, path: "/", query: None, headers: Headers(&[]), body };
+            OwnedRequest::of(&request, &budget)
+        };
+        let first = of(b"123456").unwrap();
+        assert!(of(b"12345").is_none());
+        let (second, same) = (of(b"1234").unwrap(), first.clone());
+        drop(first);
+        assert!(of(b"1").is_none(), "a clone has the same body");
+        drop((second, same));
+        assert!(of(b"1234567890").is_some());
     }
 }

@@ -420,6 +420,9 @@ impl Shared {
             let lost: BTreeSet<u64> = owned.into_iter().filter(|unit| self.keeper.is_lost(*unit)).collect();
             let all = self.core.lock().step(&lost, self.now());
             for (unit, work) in all {
+                if work == Work::Lose {
+                    self.disown(unit);
+                }
                 let shared = Arc::clone(self);
                 match std::thread::Builder::new().name("unit".into()).spawn(move || shared.do_work(unit, work)) {
                     Ok(worker) => workers.push(worker),
@@ -447,12 +450,7 @@ impl Shared {
             Work::Serve(gaps) => self.serve(unit, gaps),
             Work::Lose => {
                 tracing::warn!(unit, "a unit is lost to another node, or its journal has stopped");
-                // Its next owner waits for this claim to go: before the unit is closed, which may take seconds.
-                let mut core = self.core.lock();
-                core.leave(unit);
-                core.disown(unit);
-                drop(core);
-                self.hurry();
+                self.disown(unit);
                 self.give_up(unit);
             }
             Work::GiveUp => self.give_up(unit),
@@ -489,6 +487,16 @@ impl Shared {
         }
         self.keeper.serve(unit);
         self.core.lock().opened(unit, gaps, self.now());
+    }
+
+    /// The next owner of a unit waits for this claim to go: not until the unit is closed, which may take seconds, nor until
+    /// there is a thread for that.
+    fn disown(&self, unit: u64) {
+        let mut core = self.core.lock();
+        core.leave(unit);
+        core.disown(unit);
+        drop(core);
+        self.hurry();
     }
 
     fn give_up(&self, unit: u64) {

@@ -71,14 +71,19 @@ impl Beacon {
         Ok(found.map(|found| Seen { text: found.bytes, version: found.version }))
     }
 
-    fn replace(&self, before: Option<UpdateVersion>, text: Bytes) -> Result<PutOver, BucketError> {
-        let (bucket, key) = (self.bucket.clone(), self.key.clone());
-        self.bucket.run(async move { bucket.put_over(&key, before, text).await }).wait()
+    fn replace(&self, by: &Bucket, before: Option<UpdateVersion>, text: Bytes) -> Result<PutOver, BucketError> {
+        let (bucket, key) = (by.clone(), self.key.clone());
+        by.run(async move { bucket.put_over(&key, before, text, Some(TEXT_BYTES_MAX)).await }).wait()
     }
 
     /// Writes the beacon. `text` must differ from every text that any process has written. The text of another process
     /// is overwritten.
     pub fn show(&self, text: &Bytes) -> Result<Shown, BucketError> {
+        self.show_by(&self.bucket, text)
+    }
+
+    /// The same, by requests of `bucket`, which has other limits of time.
+    pub fn show_by(&self, bucket: &Bucket, text: &Bytes) -> Result<Shown, BucketError> {
         let mut last = self.last.lock();
         loop {
             let before = match last.version.take() {
@@ -89,7 +94,7 @@ impl Beacon {
                 before => before,
             };
             last.is_begun = true;
-            if let PutOver::Written(version) = self.replace(before, text.clone())? {
+            if let PutOver::Written(version) = self.replace(bucket, before, text.clone())? {
                 last.version = Some(version);
                 return Ok(Shown::Written);
             }
@@ -100,7 +105,7 @@ impl Beacon {
     /// whether it is gone.
     pub fn retire(&self, seen: &Seen) -> Result<bool, BucketError> {
         let is_retired = seen.is_retired()
-            || match self.replace(Some(seen.version.clone()), Bytes::from_static(RETIRED))? {
+            || match self.replace(&self.bucket, Some(seen.version.clone()), Bytes::from_static(RETIRED))? {
                 PutOver::Written(_) => true,
                 PutOver::Changed(found) => found.is_none_or(|found| found.bytes == RETIRED),
             };
@@ -153,7 +158,10 @@ mod tests {
         show(&own, "1");
         let seen = others.look().unwrap().unwrap();
         // The retiring process dies between its two requests, and another one goes on.
-        assert!(matches!(others.replace(Some(seen.version), Bytes::from_static(RETIRED)), Ok(PutOver::Written(_))));
+        assert!(matches!(
+            others.replace(&bucket, Some(seen.version), Bytes::from_static(RETIRED)),
+            Ok(PutOver::Written(_))
+        ));
         assert_eq!(show(&own, "2"), Shown::Retired);
         assert!(others.retire(&others.look().unwrap().unwrap()).unwrap());
         assert_eq!((show(&own, "3"), others.look().unwrap()), (Shown::Retired, None));

@@ -279,6 +279,12 @@ impl Bucket {
         Ok(listed.into_iter().map(|listed| listed.key).collect())
     }
 
+    /// The objects of a prefix, in order of keys.
+    pub fn objects(&self, prefix: &str) -> Result<Vec<Listed>, BucketError> {
+        let (bucket, prefix) = (self.clone(), prefix.to_owned());
+        self.run(async move { bucket.list(&prefix).await }).wait()
+    }
+
     /// Removes the object of a key, if there is one.
     pub fn remove(&self, key: &str) -> Result<(), BucketError> {
         let (bucket, key) = (self.clone(), key.to_owned());
@@ -525,12 +531,14 @@ impl Bucket {
         }
     }
 
-    /// Replaces the object of this version; `None`: the key must be free. The bytes must be this writer's alone.
+    /// Replaces the object of this version; `None`: the key must be free. The bytes must be this writer's alone. Of an object
+    /// that is found in its place at most `found_max` bytes are read, if that is given.
     pub(crate) async fn put_over(
         &self,
         key: &str,
         before: Option<UpdateVersion>,
         bytes: Bytes,
+        found_max: Option<u64>,
     ) -> Result<PutOver, BucketError> {
         let mut pace = self.pace("replacing", key);
         loop {
@@ -545,7 +553,11 @@ impl Bucket {
                 pace.again(error).await?;
                 continue;
             }
-            match self.get(key).await? {
+            let found = match found_max {
+                Some(max) => self.get_up_to(key, max).await?,
+                None => self.get(key).await?,
+            };
+            match found {
                 Some(found) if found.bytes == bytes => return Ok(PutOver::Written(found.version)),
                 // Two writers met, and none of them was let through.
                 found if found.as_ref().map(|found| &found.version) == before.as_ref() => {

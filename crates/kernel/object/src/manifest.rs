@@ -63,7 +63,7 @@ impl ObjectManifest {
         // After an error the outcome is unknown: the next commit reads first.
         writer.known = None;
         let (bucket, key, bytes) = (self.bucket.clone(), self.key.clone(), Bytes::from(frame.encode()));
-        match self.bucket.run(async move { bucket.put_over(&key, before, bytes).await }).wait() {
+        match self.bucket.run(async move { bucket.put_over(&key, before, bytes, None).await }).wait() {
             Ok(PutOver::Written(version)) => {
                 let root = frame.root();
                 (writer.known, writer.in_doubt) = (Some((frame, version)), None);

@@ -74,6 +74,11 @@ impl ServedStreams {
     }
 
     /// Has a node say where requests go. Once.
+    /// The node, if this server is one.
+    pub(crate) fn node(&self) -> Option<Arc<Served>> {
+        self.node.get().cloned()
+    }
+
     pub(crate) fn route_by(&self, node: Arc<Served>) {
         let _ = self.node.set(node);
     }

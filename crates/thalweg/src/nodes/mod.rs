@@ -383,11 +383,11 @@ impl Engine for ServedNode {
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
         let Some(served) = &self.0 else { return Reply::Now(plain(404, "text/plain")) };
         if let Some(reply) = served.of_subscriptions(request, cx) {
-            return served.signed(request, reply);
+            return reply;
         }
         // The guard of this path has asked for a token; that of nodes has not.
         if let Some(below) = request.path.strip_prefix(ADMIN) {
-            return served.signed(request, served.admin(below, request));
+            return served.admin(below, request);
         }
         if request.path != nodes::PATH {
             return Reply::Now(refused(404, "not_found", "nodes ask each other at /v1/node"));

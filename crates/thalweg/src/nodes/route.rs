@@ -62,7 +62,7 @@ impl Served {
     ) -> Reply {
         let Some(node) = self.node.get() else { return Reply::Now(no_owner()) };
         if request.headers.get(nodes::SECRET).is_some() {
-            return self.signed(request, self.of_node(node, &**door, request, cx));
+            return self.of_node(node, &**door, request, cx);
         }
         if !is_path_of_nodes(request.path) {
             return Reply::Now(bad_name());
@@ -74,7 +74,7 @@ impl Served {
             Some(owned) => {
                 Reply::Later(Box::new(Routed { state, ..Routed::new(self, Arc::clone(door), owned, target) }))
             }
-            None => Reply::Now(busy()),
+            None => without_copy(state),
         };
         match reply {
             Some(Reply::Now(response)) if !is_internal(&response) => Reply::Now(response),
@@ -92,12 +92,10 @@ impl Served {
         }
         if request.headers.get(nodes::SECRET).is_some() {
             // Only streams are listed.
-            let reply = if self.is_list(request) && self.is_from_node(request) {
-                self.own_list(request, cx)
-            } else {
-                self.of_node(node, &*self.door, request, cx)
-            };
-            return self.signed(request, reply);
+            if self.is_list(request) && self.is_from_node(request) {
+                return self.own_list(request, cx);
+            }
+            return self.of_node(node, &*self.door, request, cx);
         }
         if self.is_list(request) {
             return self.list(request, cx);
@@ -113,7 +111,9 @@ impl Served {
             name.len() >= 8
                 && (name[..8].eq_ignore_ascii_case("thalweg-") || name.eq_ignore_ascii_case("stream-forked-from"))
         };
-        let is_short = node.serves(unit) && !request.headers.0.iter().any(says_more);
+        let waits_from_now =
+            request.query.is_some_and(|query| query.contains("offset=now") && query.contains("live=long-poll"));
+        let is_short = node.serves(unit) && !waits_from_now && !request.headers.0.iter().any(says_more);
         let reply = if is_short { streams.handle_in(unit, request, cx) } else { None };
         let is_read = matches!(request.method, Method::Get | Method::Head);
         let target = Target { unit, grant: 0 };
@@ -121,7 +121,7 @@ impl Served {
             Some(owned) => {
                 Reply::Later(Box::new(Routed { state, ..Routed::new(self, Arc::clone(&self.door), owned, target) }))
             }
-            None => Reply::Now(busy()),
+            None => without_copy(state),
         };
         match reply {
             Some(Reply::Now(response)) if !is_internal(&response) => Reply::Now(response),
@@ -133,15 +133,19 @@ impl Served {
     }
 
     /// A reply to another node, with the signature that this process has given it.
-    pub(super) fn signed(&self, request: &Request<'_>, reply: Reply) -> Reply {
-        let question = request.headers.get(nodes::QUESTION).filter(|_| self.is_from_node(request));
-        let Some((question, node)) = question.zip(self.node.get()) else { return reply };
-        let signature = node.proofs().signature_of_answer(question);
+    pub(crate) fn signed(&self, request: &Request<'_>, reply: Reply) -> Reply {
+        let Some(signature) = self.signature(request) else { return reply };
         match reply {
             Reply::Now(response) => Reply::Now(response.header(nodes::SIGNATURE, signature)),
             Reply::Held(until, response) => Reply::Held(until, response.header(nodes::SIGNATURE, signature)),
             Reply::Later(pending) => Reply::Later(Box::new(Signed { pending, signature })),
         }
+    }
+
+    /// The signature of the answer to a question of another node; `None` for other requests.
+    pub(crate) fn signature(&self, request: &Request<'_>) -> Option<String> {
+        let question = request.headers.get(nodes::QUESTION).filter(|_| self.is_from_node(request))?;
+        Some(self.node.get()?.proofs().signature_of_answer(question))
     }
 
     /// Answers a request that another node has sent on.
@@ -177,6 +181,14 @@ pub(crate) fn not_here() -> Response {
 
 fn no_owner() -> Response {
     refused(503, "no_owner", "no node owns what this request needs just now; retry in a second")
+}
+
+/// What becomes of a request that cannot be kept: one that this node answers already is answered, and not asked again.
+fn without_copy(state: State) -> Reply {
+    match state {
+        State::Here(pending) => Reply::Later(Box::new(Local(pending))),
+        State::Begin | State::There(..) => Reply::Now(busy()),
+    }
 }
 
 fn busy() -> Response {
@@ -258,6 +270,8 @@ pub(super) struct Routed {
     source_unit: Option<u64>,
     /// The search for it.
     source: Option<Box<Routed>>,
+    /// The question where `now` is, of a request that waits from there: it may have to be asked again later.
+    now: Option<Box<Routed>>,
     state: State,
     moves: u64,
     /// How often it was sent to a node that then did not answer.
@@ -317,6 +331,9 @@ impl Routed {
     fn new(served: &Arc<Served>, door: Arc<dyn Door>, request: OwnedRequest, target: Target) -> Self {
         let is_for_streams = Arc::ptr_eq(&door, &served.door);
         let source = if is_for_streams { Self::source_of(served, &request).map(Box::new) } else { None };
+        let asks_for_now = is_for_streams && request.waits_from_now();
+        let now = asks_for_now
+            .then(|| Box::new(Self::new(served, Arc::clone(&door), request.head_of(request.path()), target)));
         Self {
             served: Arc::clone(served),
             door,
@@ -324,6 +341,7 @@ impl Routed {
             target,
             source_unit: None,
             source,
+            now,
             state: State::Begin,
             moves: 0,
             losses: 0,
@@ -364,6 +382,14 @@ impl Routed {
                 _ => return Some(found),
             }
             self.source = None;
+        }
+        if let Some(now) = &mut self.now {
+            let found = now.step(cx)?;
+            // Other answers are those of the request itself, too.
+            if let Some(offset) = field(&found, "stream-next-offset").filter(|_| found.status == 200) {
+                self.request.begin_at(offset);
+            }
+            self.now = None;
         }
         loop {
             let response = match self.attempt(cx) {

@@ -71,7 +71,16 @@ pub enum Effect {
     /// `full_page_writes` was changed.
     FullPageWrites(bool),
     /// Settings that a standby must have, too.
-    Parameters { max_connections: i32, max_worker_processes: i32, max_wal_senders: i32, max_prepared_xacts: i32, max_locks_per_xact: i32, wal_level: i32, wal_log_hints: bool, track_commit_timestamp: bool },
+    Parameters {
+        max_connections: i32,
+        max_worker_processes: i32,
+        max_wal_senders: i32,
+        max_prepared_xacts: i32,
+        max_locks_per_xact: i32,
+        wal_level: i32,
+        wal_log_hints: bool,
+        track_commit_timestamp: bool,
+    },
     /// A timeline begins.
     EndOfRecovery { timeline: u32, previous_timeline: u32 },
     /// A transaction ended.
@@ -232,9 +241,7 @@ impl Effect {
 fn decode(record: &Record, version: PgVersion, main: &mut Main<'_>) -> Result<Option<Effect>, DecodeError> {
     let kind = record.header.info & INFO_MASK;
     Ok(Some(match (record.header.rmgr, kind) {
-        (Rmgr::XLOG, 0x00 | 0x10) => {
-            Effect::Checkpoint { is_shutdown: kind == 0x00, checkpoint: main.checkpoint()? }
-        }
+        (Rmgr::XLOG, 0x00 | 0x10) => Effect::Checkpoint { is_shutdown: kind == 0x00, checkpoint: main.checkpoint()? },
         (Rmgr::XLOG, 0x30) => Effect::NextOid(main.fields.u32()?),
         (Rmgr::XLOG, 0x60) => Effect::Parameters {
             max_connections: main.i32()?,
@@ -297,9 +304,7 @@ fn decode(record: &Record, version: PgVersion, main: &mut Main<'_>) -> Result<Op
             let (database, count) = (main.fields.u32()?, main.count(4)?);
             Effect::DatabaseDropped { database, tablespaces: main.xids(count)? }
         }
-        (Rmgr::TABLESPACE, 0x00) => {
-            Effect::TablespaceCreated { tablespace: main.fields.u32()?, path: main.text()? }
-        }
+        (Rmgr::TABLESPACE, 0x00) => Effect::TablespaceCreated { tablespace: main.fields.u32()?, path: main.text()? },
         (Rmgr::TABLESPACE, 0x10) => Effect::TablespaceDropped(main.fields.u32()?),
         (Rmgr::RELMAP, 0x00) => {
             let (database, tablespace, len) = (main.fields.u32()?, main.fields.u32()?, main.count(1)?);
@@ -404,7 +409,8 @@ fn visibility(record: &Record, main: &mut Main<'_>) -> Result<Option<Effect>, De
         main.fields.u8()
     };
     let (new, old) = (record.block(0), record.block(1).or(record.block(0)));
-    let when = |is_cleared: bool, block: Option<&BlockRef>| block.filter(|_| is_cleared).map(|of| (of.relation, of.block));
+    let when =
+        |is_cleared: bool, block: Option<&BlockRef>| block.filter(|_| is_cleared).map(|of| (of.relation, of.block));
     let (blocks, only_frozen) = match (record.header.rmgr, record.header.info & OPERATION_MASK) {
         // An insertion: behind the item.
         (Rmgr::HEAP, 0x00) => ([when(flags_behind(2)? & 1 != 0, new), None], false),

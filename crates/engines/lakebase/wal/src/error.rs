@@ -19,7 +19,9 @@ pub enum WalError {
     #[error("the page at {at} is of the cluster {found}, and {expected} is the expected one")]
     System { at: PgLsn, expected: u64, found: u64 },
     /// The cluster was made with other sizes.
-    #[error("the page at {at} says that segments have {segment_bytes} bytes and pages {page_bytes}; expected are {expected} and 8192")]
+    #[error(
+        "the page at {at} says that segments have {segment_bytes} bytes and pages {page_bytes}; expected are {expected} and 8192"
+    )]
     Sizes { at: PgLsn, segment_bytes: u32, page_bytes: u32, expected: u32 },
     /// A page's header contradicts itself, or the record that goes on in the page.
     #[error("the header of the page at {at} is damaged: {why}")]

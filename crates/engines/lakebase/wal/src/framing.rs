@@ -71,9 +71,16 @@ enum State {
     /// Bytes that belong to a record before the first one that is wanted.
     Begin,
     Record,
-    Within { start: PgLsn, total_bytes: u32, taken: BytesMut },
+    Within {
+        start: PgLsn,
+        total_bytes: u32,
+        taken: BytesMut,
+    },
     /// Up to this position. There a record begins, or one of before goes on.
-    Skip { to: PgLsn, is_before: bool },
+    Skip {
+        to: PgLsn,
+        is_before: bool,
+    },
 }
 
 fn aligned(at: PgLsn) -> PgLsn {
@@ -168,7 +175,8 @@ impl WalFramer {
                 }
                 State::Record => {
                     // Its length never crosses a page: both are multiples of 8.
-                    let Some(total_bytes) = self.input.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes)) else {
+                    let Some(total_bytes) = self.input.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes))
+                    else {
                         return Ok(None);
                     };
                     if total_bytes == 0 {

@@ -7,7 +7,7 @@
 /// Decompresses into all of `out`. Returns whether the input gives exactly that many bytes.
 pub(crate) fn decompress(mut input: &[u8], out: &mut [u8]) -> bool {
     let mut at = 0;
-    let mut next = |input: &mut &[u8]| -> Option<usize> {
+    let next = |input: &mut &[u8]| -> Option<usize> {
         let (first, rest) = input.split_first()?;
         *input = rest;
         Some(usize::from(*first))

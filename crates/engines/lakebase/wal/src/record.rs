@@ -189,7 +189,10 @@ fn image_header(parts: &mut Parts) -> Result<(Image, usize), RecordError> {
         (_, false) => 0,
     };
     let is_sound = if has_hole {
-        hole_offset > 0 && hole_len > 0 && len < page_bytes && u32::from(hole_offset) + u32::from(hole_len) <= PAGE_BYTES as u32
+        hole_offset > 0
+            && hole_len > 0
+            && len < page_bytes
+            && u32::from(hole_offset) + u32::from(hole_len) <= PAGE_BYTES as u32
     } else {
         hole_offset == 0 && (compression != Compression::None || len == page_bytes)
     };
@@ -204,7 +207,8 @@ fn image_header(parts: &mut Parts) -> Result<(Image, usize), RecordError> {
 fn block_header(parts: &mut Parts, id: u8, before: Option<Relation>) -> Result<BlockHeader, RecordError> {
     const WHAT: &str = "the header of a block";
     let (flags, data_bytes) = (parts.u8(WHAT)?, usize::from(parts.u16(WHAT)?));
-    let fork = Fork::of_number(flags & FORK_MASK).ok_or(RecordError::Invalid("a block is of a fork that does not exist"))?;
+    let fork =
+        Fork::of_number(flags & FORK_MASK).ok_or(RecordError::Invalid("a block is of a fork that does not exist"))?;
     if (flags & HAS_DATA != 0) != (data_bytes > 0) {
         return Err(RecordError::Invalid("a block says that it has data, and has none, or the other way round"));
     }
@@ -214,7 +218,8 @@ fn block_header(parts: &mut Parts, id: u8, before: Option<Relation>) -> Result<B
     };
     let relation = match flags & SAME_RELATION {
         0 => Relation { tablespace: parts.u32(WHAT)?, database: parts.u32(WHAT)?, number: parts.u32(WHAT)? },
-        _ => before.ok_or(RecordError::Invalid("a block is of the same relation as the one before, and none is before it"))?,
+        _ => before
+            .ok_or(RecordError::Invalid("a block is of the same relation as the one before, and none is before it"))?,
     };
     let (block, will_init) = (parts.u32(WHAT)?, flags & WILL_INIT != 0);
     let block = BlockRef { id, relation, fork, block, will_init, image, data: Bytes::new() };

@@ -172,8 +172,8 @@ mod tests {
         observed.turn(true);
         // The next append is always under way when the one before becomes durable.
         for n in 1..100 {
-            observed.note(Until::Durable(Lsn(n * 10)), LogId(1), || Lsn(n * 10 - 15).into());
-            observed.note(Until::Durable(Lsn(n * 10 + 5)), LogId(1), || Lsn(n * 10 - 15).into());
+            observed.note(Until::Durable(Lsn(n * 10)), LogId(1), || Lsn(0).into());
+            observed.note(Until::Durable(Lsn(n * 10 + 5)), LogId(1), || Lsn(0).into());
             assert_eq!(observed.take(Lsn(n * 10).into()).logs, [LogId(1)], "{n}");
         }
         assert_eq!(observed.take(Lsn(995).into()).logs, [LogId(1)]);

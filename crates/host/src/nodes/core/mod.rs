@@ -186,6 +186,8 @@ struct Stranger {
     since: Moment,
     /// When it was asked for last, with an answer.
     asked: Moment,
+    /// When it was written, by the bucket's clock.
+    modified_ms: i64,
 }
 
 /// One node's decisions.
@@ -353,20 +355,39 @@ impl Core {
         }
     }
 
-    /// The bucket, asked at that moment, has these objects where announcements are, and nobody can read them as such:
-    /// each may be that of a node, whose leases may run.
-    pub(crate) fn strange(&mut self, keys: &BTreeSet<String>, asked: Moment, now: Moment) {
-        self.strangers.retain(|key, _| keys.contains(key));
-        for key in keys {
+    /// The bucket, asked at that moment, has these objects where announcements are, each written at a time of the bucket's
+    /// clock, and nobody can read them as such: each may be that of a node, whose leases may run.
+    pub(crate) fn strange(&mut self, keys: &BTreeMap<String, i64>, asked: Moment, now: Moment) {
+        self.strangers.retain(|key, seen| keys.contains_key(key) || seen.asked.steady > asked.steady);
+        for (key, modified_ms) in keys {
             let seen = self.strangers.entry(key.clone()).or_insert_with(|| {
                 tracing::error!(
                     key,
                     "an object of the bucket is no announcement that a node of this prefix has signed"
                 );
-                Stranger { since: now, asked }
+                Stranger { since: now, asked, modified_ms: *modified_ms }
             });
-            seen.asked = asked;
+            if seen.modified_ms < *modified_ms {
+                // Somebody writes it: perhaps a node.
+                (seen.since, seen.modified_ms) = (now, *modified_ms);
+            }
+            seen.asked.steady = seen.asked.steady.max(asked.steady);
         }
+    }
+
+    /// Whether an object that was written at this time of the bucket's clock is known to be no announcement.
+    pub(crate) fn is_strange(&self, key: &str, modified_ms: i64) -> bool {
+        self.strangers.get(key).is_some_and(|seen| seen.modified_ms == modified_ms)
+    }
+
+    /// A node's object, asked for at that moment, has no announcement that anybody could have heard.
+    pub(crate) fn silent(&mut self, instance: &str, object: u64, asked: Moment) {
+        self.peers.note_silence(instance, object, asked);
+    }
+
+    /// Whether anything is known of a node.
+    pub(crate) fn knows(&self, instance: &str) -> bool {
+        self.peers.knows(instance)
     }
 
     /// The bucket, asked at that moment, has announcements of these nodes. Returns those that are to be read.

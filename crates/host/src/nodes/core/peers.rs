@@ -94,10 +94,22 @@ impl Peers {
     /// The bucket has no announcement of the node in its object of this number, asked at `asked`. Returns the node if it
     /// is gone: somebody else may have removed the announcement of one that lives, and whose leases run.
     pub(super) fn note_missing(&mut self, instance: &str, object: u64, asked: Moment) -> Option<Announcement> {
-        let peer = self.0.get_mut(instance).filter(|peer| peer.announcement.object <= object)?;
-        peer.asked.steady = peer.asked.steady.max(asked.steady);
+        self.note_silence(instance, object, asked);
+        let peer = self.0.get(instance).filter(|peer| peer.announcement.object == object)?;
         let is_gone = peer.announcement.units.is_empty() || peer.is_stale();
         is_gone.then(|| self.0.remove(instance).map(|peer| peer.announcement)).flatten()
+    }
+
+    /// The object that has the last announcement of a node had none that is newer, asked at `asked`.
+    pub(super) fn note_silence(&mut self, instance: &str, object: u64, asked: Moment) {
+        if let Some(peer) = self.0.get_mut(instance).filter(|peer| peer.announcement.object == object) {
+            peer.asked.steady = peer.asked.steady.max(asked.steady);
+        }
+    }
+
+    /// Whether anything is known of a node.
+    pub(super) fn knows(&self, instance: &str) -> bool {
+        self.0.contains_key(instance)
     }
 
     /// The bucket had announcements of these when it was asked. One that was heard of since may have come after that.
@@ -105,8 +117,9 @@ impl Peers {
     pub(super) fn note_list(&mut self, instances: &[String], asked: Moment) -> Vec<Announcement> {
         let is_missing =
             |(instance, peer): &(&String, &Peer)| !instances.contains(instance) && peer.asked.steady <= asked.steady;
-        let missing: Vec<String> = self.0.iter().filter(is_missing).map(|(instance, _)| instance.clone()).collect();
-        missing.iter().filter_map(|instance| self.note_missing(instance, u64::MAX, asked)).collect()
+        let missing = self.0.iter().filter(is_missing);
+        let missing: Vec<_> = missing.map(|(instance, peer)| (instance.clone(), peer.announcement.object)).collect();
+        missing.iter().filter_map(|(instance, object)| self.note_missing(instance, *object, asked)).collect()
     }
 
     /// Those that have said nothing new for so long, when they were asked for, that their announcements are retired.

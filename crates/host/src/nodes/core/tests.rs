@@ -209,7 +209,7 @@ fn work_that_could_not_be_begun_leaves_nothing_served_and_nothing_forgotten() {
 #[test]
 fn an_object_that_nobody_can_read_may_be_the_announcement_of_an_owner() {
     let mut core = owner(1.0);
-    let strange = BTreeSet::from(["n/x-1".to_owned()]);
+    let strange = BTreeMap::from([("n/x-1".to_owned(), 1)]);
     core.strange(&strange, at(1.1), at(1.1));
     assert_eq!(step(&mut core, 1.2), []);
     announce(&mut core, 2.5, 2.5);
@@ -217,6 +217,26 @@ fn an_object_that_nobody_can_read_may_be_the_announcement_of_an_owner() {
     assert_eq!(step(&mut core, 3.3), []);
     core.strange(&strange, at(3.4), at(3.4));
     assert!(matches!(step(&mut core, 3.4)[..], [(0, Work::Serve(_))]), "its lease has ended");
+    core.not_opened(0, at(3.4));
+    // It was written again.
+    core.strange(&BTreeMap::from([("n/x-1".to_owned(), 2)]), at(3.7), at(3.7));
+    assert_eq!(step(&mut core, 3.7), []);
+    core.strange(&BTreeMap::new(), at(3.6), at(3.8));
+    assert_eq!(step(&mut core, 3.8), [], "an older list says nothing of it");
+    core.strange(&BTreeMap::new(), at(3.9), at(3.9));
+    assert!(matches!(step(&mut core, 3.9)[..], [(0, Work::Serve(_))]), "it is gone");
+}
+
+#[test]
+fn a_dead_node_whose_announcement_somebody_has_replaced_loses_its_units() {
+    let mut core = node();
+    core.heard(says("other", 1, &[(0, 4)]), at(1.0), at(1.0));
+    core.silent("other", 1, at(9.0));
+    assert_eq!(step(&mut core, 3.4), [], "that is not the object of its last announcement");
+    core.silent("other", 0, at(3.2));
+    assert_eq!(step(&mut core, 3.4), []);
+    core.silent("other", 0, at(3.4));
+    assert_eq!(step(&mut core, 3.5), [(0, Work::Take)]);
 }
 
 #[test]
