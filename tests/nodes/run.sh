@@ -284,7 +284,8 @@ kill $IMPOSTOR; wait $IMPOSTOR 2>/dev/null
 kill -KILL "${PIDS[2]}"; wait "${PIDS[2]}" 2>/dev/null; PIDS[2]=
 for one in "$AT"/n2-*; do echo junk >"$one"; done
 check "a dead node's streams are served although its announcement was replaced" within 20 serves_two
-is_alone() { [ "$(curl -s -H "authorization: Bearer $SIGNED" "http://${ADDRESSES[0]}/metrics" | awk '$1 == "thalweg_node_units_served" { printf "%.0f", $2 }')" = 16 ]; }
+OPS=$(grep -oE 'tw[a-z0-9]*[._-][A-Za-z0-9_.-]+' "$WORK/token" | head -1)
+is_alone() { [ "$(curl -s -H "authorization: Bearer $OPS" "http://${ADDRESSES[0]}/metrics" | awk '$1 == "thalweg_node_units_served" { printf "%.0f", $2 }')" = 16 ]; }
 check "all of its units" within 20 is_alone
 stop_nodes
 finish nodes
