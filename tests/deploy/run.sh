@@ -156,6 +156,8 @@ truncate -s 40 "$bucket/j/$record"; damage "and an object of a journal that is c
 head -c 3000 /dev/urandom >"$bucket/d/$unit/0000000100ffffff"
 check "an object that no root names is an orphan, and no damage" says 3000 field 'sum(unit["orphanBytes"] for unit in said["units"] if unit["orphans"])' < <(ls_json)
 check "store check passes over it" whole
+check "a folder that is not there is told, and not made" refused "no such folder" "$THALWEG_BIN" store check --store "file://$WORK/nothing"
+mkdir "$WORK/nothing"
 check "a prefix without data is told" refused "holds no data" "$THALWEG_BIN" store check --store "file://$WORK/nothing"
 
 # ---- the command line of the Kubernetes manifest
