@@ -272,14 +272,7 @@ impl Bucket {
         .wait()
     }
 
-    /// The keys below a prefix, without it.
-    pub fn keys(&self, prefix: &str) -> Result<Vec<String>, BucketError> {
-        let (bucket, prefix) = (self.clone(), prefix.to_owned());
-        let listed = self.run(async move { bucket.list(&prefix).await }).wait()?;
-        Ok(listed.into_iter().map(|listed| listed.key).collect())
-    }
-
-    /// The objects of a prefix, in order of keys.
+    /// The objects below a prefix, in order of keys; each key without the prefix.
     pub fn objects(&self, prefix: &str) -> Result<Vec<Listed>, BucketError> {
         let (bucket, prefix) = (self.clone(), prefix.to_owned());
         self.run(async move { bucket.list(&prefix).await }).wait()

@@ -261,7 +261,6 @@ fn told(forwarder: &Forwarder, node: (&str, &str), path: &str, more: &[(&str, St
     match (status, number(nodes::UNIT).zip(number(GRANT))) {
         (200..300, _) => Told::Yes,
         (421, Some((unit, grant))) => Told::Elsewhere(unit, grant),
-        (403, _) if head.contains_key(nodes::AGAIN) => Told::Again("another process is at the owner's address".into()),
         (421 | 429 | 500.., _) => Told::Again(format!("the node of the wake stream answered {status}")),
         _ => Told::No(format!("the wake stream takes no JSON: the append was answered {status}")),
     }

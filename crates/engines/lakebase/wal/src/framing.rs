@@ -76,7 +76,8 @@ enum State {
         total_bytes: u32,
         taken: BytesMut,
     },
-    /// Up to this position. There a record begins, or one of before goes on.
+    /// Input up to the position `to` is dropped. A record begins there, or, with `is_before`, a page with the rest of a
+    /// record that began before the first wanted one.
     Skip {
         to: PgLsn,
         is_before: bool,
