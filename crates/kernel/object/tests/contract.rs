@@ -288,6 +288,37 @@ fn an_owner_that_slept_while_its_successor_trimmed_cannot_append() {
 }
 
 #[test]
+fn a_take_over_of_an_idle_unit_reads_little_however_many_there_were() {
+    each_bucket(|name, bucket, unit| {
+        for batches in [0, 1, 3] {
+            let unit = unit();
+            let first = sink(bucket, &unit);
+            first.fence(term(1)).wait().unwrap();
+            for n in 0..batches {
+                first.append(batch(term(1), n * 10, 1, 10)).wait().unwrap();
+            }
+            let kept = if batches > 0 { pieces(&first, 0) } else { Vec::new() };
+            for n in 2..60 {
+                sink(bucket, &unit).fence(term(n)).wait().unwrap();
+            }
+            let last = sink(bucket, &unit);
+            let before = bucket.stats(Kind::Get).requests;
+            last.fence(term(60)).wait().unwrap();
+            let reads = bucket.stats(Kind::Get).requests - before;
+            // At most 16 fences, what is carried, and as many reads on the way as are sent at the same time.
+            assert!(reads < 60, "{name}: {reads} reads for {batches} batches");
+            if batches > 0 {
+                assert_eq!(pieces(&last, 0), kept, "{name}");
+            }
+            assert_eq!(last.append(batch(term(60), batches * 10, 60, 10)).wait(), Ok(Kept::Durable), "{name}");
+            let next = sink(bucket, &unit);
+            next.fence(term(61)).wait().unwrap();
+            assert_eq!(pieces(&next, 0).len() as u64, batches + 1, "{name}");
+        }
+    });
+}
+
+#[test]
 fn a_journal_lives_in_a_bucket() {
     each_bucket(|name, bucket, unit| {
         let unit = unit();

@@ -60,7 +60,8 @@ fn run(seed: u64, faults: Faults) -> Result<Tally, String> {
     let unkind = pick(3);
     let bucket = SimulatedBucket::new(seed, 10 * unkind, 10 * unkind, 15 * pick(3));
     let in_flight_max = [1, 2, 5, 16][pick(4) as usize];
-    let options = SinkOptions { in_flight_max, answer_within: Duration::from_secs(4), faults };
+    let fences_max = [0, 2, 16, 16][pick(4) as usize];
+    let options = SinkOptions { in_flight_max, answer_within: Duration::from_secs(4), fences_max, faults };
     let store = Store { bucket, options, seed, owners: Mutex::default() };
     play(&store, seed, options_of(seed), faults != Faults::default())
 }
@@ -122,4 +123,14 @@ fn a_take_over_that_cleans_before_it_fences_is_noticed() {
 #[test]
 fn a_fence_that_is_trimmed_is_noticed() {
     caught("trimmed fence", Faults { fence_trimmed: true, ..Faults::default() }, 2000);
+}
+
+#[test]
+fn a_void_object_that_is_trimmed_is_noticed() {
+    caught("trimmed void object", Faults { void_trimmed: true, ..Faults::default() }, 2000);
+}
+
+#[test]
+fn a_floor_that_is_named_before_all_batches_are_carried_is_noticed() {
+    caught("floor before carried", Faults { floor_before_carried: true, ..Faults::default() }, 2000);
 }

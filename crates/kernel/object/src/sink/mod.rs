@@ -12,13 +12,15 @@
 //! first hole that a take-over found.
 //!
 //! *What goes.* Every object names the *floor*: no object with a lower number is needed. Objects below it are removed
-//! when an object that names it is written, but never the last one. Fences stay for [`FENCES_STAY_MS`]: a number that was
-//! freed could be written by an owner that has slept since before.
+//! when an object that names it is written, but never the last one. Fences stay for [`STAY_MS`], and so does what a
+//! take-over finds void: a number that was freed could be written by an owner that has slept since before, and all that it
+//! wrote behind it would be acknowledged. Where owners follow each other and write little, a
+//! take-over *carries* the batches over the fences: it writes them again under its own numbers, and names those as floor.
 
 mod reach;
 pub(crate) mod record;
 
-use crate::bucket::{Bucket, Part, PutNew};
+use crate::bucket::{Bucket, Listed, Part, PutNew};
 use crate::error::BucketError;
 use crate::faults::Faults;
 use bytes::Bytes;
@@ -26,6 +28,7 @@ use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
 use reach::Reach;
 use record::{HEAD_BYTES, Head, Record, What, key, number_of};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,9 +39,9 @@ use tokio::time::Instant;
 
 pub use record::fuzz_record;
 
-/// A fence below the floor is removed this long after it was written, by the bucket's clock: no process wakes up later
-/// and still has a request under way.
-const FENCES_STAY_MS: i64 = 7 * 24 * 3600 * 1000;
+/// What holds a number below the floor is removed this long after it was written, by the bucket's clock: no process wakes
+/// up later and still has a request under way.
+const STAY_MS: i64 = 7 * 24 * 3600 * 1000;
 
 /// Objects that are read at the same time.
 const READS_AT_ONCE: usize = 16;
@@ -49,6 +52,10 @@ const DENIED_PAUSE: Duration = Duration::from_secs(1);
 /// About how many bytes one read gives.
 const READ_BYTES: u64 = 8 << 20;
 
+/// More batches, or more bytes of them, are not carried: their unit is not idle, and its floor will rise.
+const CARRIED_BATCHES: usize = 16;
+const CARRIED_BYTES: u64 = 4 << 20;
+
 /// How a sink writes.
 #[derive(Clone, Copy, Debug)]
 pub struct SinkOptions {
@@ -56,6 +63,8 @@ pub struct SinkOptions {
     pub in_flight_max: usize,
     /// An append whose object is not written within this time is answered as unknown. The journal repeats it.
     pub answer_within: Duration,
+    /// A take-over that finds more fences above the floor carries the batches over them.
+    pub fences_max: usize,
     /// Faults to plant.
     #[cfg(feature = "faults")]
     pub faults: Faults,
@@ -66,6 +75,7 @@ impl Default for SinkOptions {
         Self {
             in_flight_max: 8,
             answer_within: Duration::from_secs(10),
+            fences_max: 16,
             #[cfg(feature = "faults")]
             faults: Faults::default(),
         }
@@ -116,9 +126,12 @@ struct State {
 /// A batch that is kept.
 #[derive(Clone, Copy, Debug)]
 struct Batch {
+    /// Of its object.
     number: u64,
+    /// The opening that wrote the object.
     term: Term,
     len: u64,
+    /// The checksum of the object's body.
     sum: u32,
 }
 
@@ -152,18 +165,16 @@ impl State {
 
     /// An object of the journal, in order of their numbers.
     fn take(&mut self, head: &Head) {
-        let Head { number, floor, term, what, len, sum } = *head;
+        let Head { number, floor, term, what, sum, .. } = *head;
         self.named_floor = self.named_floor.max(floor);
-        match what {
-            What::Fence => {}
-            What::Cut(from) => {
-                self.stored.insert(number);
-                self.batches.split_off(&from);
-            }
-            What::Batch(at) => {
-                self.stored.insert(number);
-                self.batches.insert(at, Batch { number, term, len, sum });
-            }
+        if what != What::Fence {
+            self.stored.insert(number);
+        }
+        if let What::Cut(from) = what {
+            self.batches.split_off(&from);
+        }
+        if let Some((at, len)) = head.batch() {
+            self.batches.insert(at, Batch { number, term, len, sum });
         }
     }
 
@@ -346,8 +357,9 @@ impl Inner {
     async fn fence(self: Arc<Self>, term: Term) -> Result<(), SinkError> {
         let mut journal = Found::default();
         let mut reach = Reach::default();
+        let mut may_carry = true;
         loop {
-            self.look(&mut journal).await?;
+            self.look(&mut journal, Depth::FromFloor).await?;
             if let Some(DamagedHead { key, why }) = journal.damaged.first() {
                 return Err(failed("reading", format!("the journal's object {key} is damaged: {why}")));
             }
@@ -356,7 +368,12 @@ impl Inner {
             }
             let (floor, number) = (journal.floor(), journal.first_free());
             let last = journal.heads.get(&number.wrapping_sub(1));
-            if last.is_some_and(|last| (last.what, last.term) == (What::Fence, term)) {
+            // Its own fence, or what it has carried since.
+            if last.is_some_and(|last| last.term == term) {
+                if std::mem::take(&mut may_carry) && journal.fences() > self.options.fences_max {
+                    self.carry(&journal, term).await?;
+                    continue;
+                }
                 break;
             }
             if self.options.faults().cleaned_before_fence() {
@@ -375,11 +392,17 @@ impl Inner {
                 put(reach.next(number)).await?;
             }
         }
-        self.remove_old_fences(&journal).await;
+        self.remove_old(&journal).await;
         let mut state = self.state.lock();
         let deposed = std::mem::take(&mut state.flights);
         *state = journal.state(Some(term));
+        if self.options.faults().void_trimmed() {
+            let others = journal.heads.values().filter(|head| head.what != What::Fence);
+            state.stored.extend(others.map(|head| head.number));
+        }
+        let unneeded = state.unneeded();
         drop(state);
+        self.remove(unneeded);
         for flight in deposed.into_values() {
             let fenced = Fenced { term: flight.record.head.term.number, by: term.number };
             flight.answer.into_iter().for_each(|answer| answer.complete(Err(fenced.into())));
@@ -387,10 +410,41 @@ impl Inner {
         Ok(())
     }
 
+    /// Writes the batches of the journal under its next numbers, and names the first of these as floor. Does nothing if
+    /// there are many, and stops where a number is taken: whether all are written is seen by looking once more.
+    async fn carry(&self, journal: &Found, term: Term) -> Result<(), SinkError> {
+        let batches = journal.state(None).batches;
+        if batches.len() > CARRIED_BATCHES || batches.values().map(|batch| batch.len).sum::<u64>() > CARRIED_BYTES {
+            return Ok(());
+        }
+        let (first, floor) = (journal.first_free(), journal.floor());
+        let mut records = Vec::new();
+        for (number, (at, batch)) in (first..).zip(&batches) {
+            let (origin, bytes) = self.batch(*at, *batch).await?;
+            records.push(Record::carried(number, floor, term, *at, origin, &bytes));
+        }
+        // Without a batch there is nothing to cut off: the object only has the floor.
+        let mut last =
+            records.pop().unwrap_or_else(|| Record::new(first, floor, term, What::Cut(Lsn::ZERO), Bytes::new()));
+        // Only when all others are written, nothing below the first of them is needed.
+        last.head.floor = first;
+        if self.options.faults().floor_before_carried() {
+            records.insert(0, last.clone());
+        }
+        for record in records.iter().chain([&last]) {
+            let key = self.key(record.head.number, term);
+            let put = self.bucket.put_new(&key, record.encode()).await;
+            if matches!(put.map_err(|error| failed("fencing", error))?, PutNew::Taken(_)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes what is in the bucket for the journal, and writes nothing: reads are possible then, and appends are not.
     async fn see(self: Arc<Self>) -> Result<SeenJournal, SinkError> {
         let mut journal = Found::default();
-        self.look(&mut journal).await?;
+        self.look(&mut journal, Depth::All).await?;
         let damaged = std::mem::take(&mut journal.damaged);
         let mut seen = SeenJournal { newest_term: 0, fences: 0, batches: 0, others: 0, damaged };
         for head in journal.heads.values() {
@@ -404,52 +458,55 @@ impl Inner {
         Ok(seen)
     }
 
-    /// Reads what is in the bucket and not known yet, until nothing that is needed goes away meanwhile.
-    async fn look(&self, journal: &mut Found) -> Result<(), SinkError> {
-        loop {
+    /// Reads what is in the bucket and not known yet, until nothing that is needed goes away meanwhile. The highest numbers
+    /// come first: they name the floor.
+    async fn look(&self, journal: &mut Found, depth: Depth) -> Result<(), SinkError> {
+        let is_by_term = self.options.faults().key_with_term();
+        'again: loop {
             let listed = self.bucket.list(&self.folder).await.map_err(|error| failed("listing", error))?;
             journal.newest_ms = listed.iter().map(|listed| listed.modified_ms).max().unwrap_or_default();
             journal.modified_ms.clear();
+            journal.damaged.clear();
             let mut unknown = Vec::new();
-            let is_by_term = self.options.faults().key_with_term();
-            for listed in listed {
-                let name = if is_by_term { listed.key.split('-').next_back().unwrap_or_default() } else { &listed.key };
+            for Listed { key, modified_ms, .. } in listed {
+                let name = if is_by_term { key.split('-').next_back().unwrap_or_default() } else { &key };
                 let Some(number) = number_of(name) else { continue };
-                journal.modified_ms.insert(number, listed.modified_ms);
+                journal.modified_ms.insert(number, modified_ms);
                 if is_by_term || !journal.heads.contains_key(&number) {
-                    unknown.push(listed.key);
+                    unknown.push((number, key));
                 }
             }
             journal.heads.retain(|number, _| journal.modified_ms.contains_key(number));
-            let count = unknown.len();
-            let reads = unknown.into_iter().map(|key| self.head(key));
-            let read: Vec<_> = stream::iter(reads).buffered(READS_AT_ONCE).collect().await;
-            let mut found = 0;
-            journal.damaged.clear();
-            for head in read {
-                let Some(head) = head? else { continue };
-                found += 1;
-                match head {
-                    Ok(head) => drop(journal.heads.insert(head.number, head)),
-                    Err(damaged) => journal.damaged.push(damaged),
+            unknown.sort_by_key(|(number, _)| Reverse(*number));
+            let reads = unknown.into_iter().map(async |(number, key)| (number, self.head(key).await));
+            let mut reads = std::pin::pin!(stream::iter(reads).buffered(READS_AT_ONCE));
+            let mut floor = journal.floor();
+            while let Some((number, head)) = reads.next().await {
+                if depth == Depth::FromFloor && !is_by_term && number < floor {
+                    break;
+                }
+                match head? {
+                    Some(Ok(head)) => {
+                        floor = floor.max(head.floor);
+                        journal.heads.insert(head.number, head);
+                    }
+                    Some(Err(damaged)) => journal.damaged.push(damaged),
+                    None => continue 'again,
                 }
             }
-            if found == count {
-                return Ok(());
-            }
+            return Ok(());
         }
     }
 
-    async fn remove_old_fences(&self, journal: &Found) {
+    /// Removes what stands below the floor and was written long ago.
+    async fn remove_old(&self, journal: &Found) {
         let floor = journal.floor();
-        let stay = if self.options.faults().fence_trimmed() { 0 } else { FENCES_STAY_MS };
-        let old = journal.heads.values().filter(|head| {
-            let modified = journal.modified_ms.get(&head.number).copied().unwrap_or(journal.newest_ms);
-            head.what == What::Fence && head.number < floor && journal.newest_ms - modified >= stay
-        });
-        let keys: Vec<String> = old.map(|head| self.key(head.number, head.term)).collect();
+        let stay = if self.options.faults().fence_trimmed() { 0 } else { STAY_MS };
+        let old = journal.modified_ms.range(..floor).filter(|(_, modified)| journal.newest_ms - **modified >= stay);
+        let term = |number| journal.heads.get(number).map_or(Term { number: 0, salt: 0 }, |head| head.term);
+        let keys: Vec<String> = old.map(|(number, _)| self.key(*number, term(number))).collect();
         if let Err(error) = self.bucket.delete(keys).await {
-            tracing::debug!(%error, "old fences of a journal stay");
+            tracing::debug!(%error, "old objects of a journal stay");
         }
     }
 
@@ -471,16 +528,22 @@ impl Inner {
     }
 
     async fn piece(&self, at: Lsn, batch: Batch) -> Result<Piece, SinkError> {
+        let (origin, bytes) = self.batch(at, batch).await?;
+        Ok(Piece::new(at, origin, bytes))
+    }
+
+    /// Reads a batch, and the term that has sealed it.
+    async fn batch(&self, at: Lsn, batch: Batch) -> Result<(Term, Bytes), SinkError> {
         let key = self.key(batch.number, batch.term);
         let damaged = |cause: String| SinkError::Damaged { at, cause: format!("object {key}: {cause}") };
         // A bucket that does not answer says nothing of the bytes.
         let found = self.bucket.get(&key).await.map_err(|error| failed("reading", error))?;
         let record = Record::decode(&found.ok_or(SinkError::Missing(at))?.bytes).map_err(damaged)?;
-        let head = record.head;
-        if (head.term, head.what, head.sum) != (batch.term, What::Batch(at), batch.sum) {
-            return Err(damaged("it is another one than was written".to_owned()));
+        let is_same = (record.head.term, record.head.sum) == (batch.term, batch.sum);
+        match record.into_batch() {
+            Some((found, origin, bytes)) if is_same && found == at => Ok((origin, bytes)),
+            _ => Err(damaged("it is another one than was written".to_owned())),
         }
-        Ok(Piece::new(at, batch.term, record.body))
     }
 }
 
@@ -508,12 +571,23 @@ pub struct DamagedHead {
     pub why: String,
 }
 
+/// How much a look reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    /// What is not below the floor, and little else.
+    FromFloor,
+    /// The heads of all objects.
+    All,
+}
+
 /// The objects of a journal that a look has found.
 #[derive(Default)]
 struct Found {
+    /// Of those that were read.
     heads: BTreeMap<u64, Head>,
     /// Those that say nothing.
     damaged: Vec<DamagedHead>,
+    /// When each of all that there are was written, by the bucket's clock.
     modified_ms: BTreeMap<u64, i64>,
     newest_ms: i64,
 }
@@ -539,13 +613,15 @@ impl Found {
         free
     }
 
+    /// How many fences there are above the floor and before the first free number.
+    fn fences(&self) -> usize {
+        self.heads.range(self.floor()..self.first_free()).filter(|(_, head)| head.what == What::Fence).count()
+    }
+
     /// What a sink knows that has found this, and nothing else.
     fn state(&self, term: Option<Term>) -> State {
         let mut state = State { term, next: self.first_free(), floor: self.floor(), ..State::default() };
         self.each_valid(|head| state.take(head));
-        // What is void, and what was not removed in time.
-        let others = self.heads.values().filter(|head| head.what != What::Fence);
-        state.stored.extend(others.map(|head| head.number));
         state
     }
 

@@ -18,7 +18,12 @@ pub(crate) enum What {
     Fence,
     /// Batches at this position and behind it, in objects before this one, are not part of the journal.
     Cut(Lsn),
+    /// A batch at a position, which an earlier term wrote under a lower number. The body begins with that term.
+    Carried(Lsn),
 }
+
+/// The length in bytes of the term in front of a batch that was carried.
+const CARRIED_TERM: u64 = 16;
 
 /// The head of one object of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +54,28 @@ impl Record {
         Self { head: Head { number, floor, term, what, len: body.len() as u64, sum: crc(&body) }, body }
     }
 
+    /// A batch of `origin`, under a new number.
+    pub(crate) fn carried(number: u64, floor: u64, term: Term, at: Lsn, origin: Term, batch: &[u8]) -> Self {
+        let mut body = Vec::with_capacity(CARRIED_TERM as usize + batch.len());
+        body.put_u64(origin.number);
+        body.put_u64(origin.salt);
+        body.extend_from_slice(batch);
+        Self::new(number, floor, term, What::Carried(at), body.into())
+    }
+
+    /// The batch, its position, and the term that has sealed it. `None`: the record has none.
+    pub(crate) fn into_batch(self) -> Option<(Lsn, Term, Bytes)> {
+        match self.head.what {
+            What::Batch(at) => Some((at, self.head.term, self.body)),
+            What::Carried(at) => {
+                let mut origin = Decoder::new(&self.body);
+                let origin = Term { number: origin.u64().ok()?, salt: origin.u64().ok()? };
+                Some((at, origin, self.body.slice(CARRIED_TERM as usize..)))
+            }
+            What::Fence | What::Cut(_) => None,
+        }
+    }
+
     pub(crate) fn encode(&self) -> Bytes {
         let Head { number, floor, term, what, len, sum } = self.head;
         let mut out = Vec::with_capacity(HEAD_BYTES + self.body.len());
@@ -56,6 +83,7 @@ impl Record {
             What::Batch(at) => (1, at),
             What::Fence => (2, Lsn::ZERO),
             What::Cut(from) => (3, from),
+            What::Carried(at) => (4, at),
         };
         out.extend_from_slice(&MAGIC);
         out.put_u32(FORMAT);
@@ -105,19 +133,31 @@ impl Head {
             1 => What::Batch(Lsn(position)),
             2 => What::Fence,
             3 => What::Cut(Lsn(position)),
+            4 => What::Carried(Lsn(position)),
             _ => return wrong("its kind is unknown"),
         };
         if crc(&head[..HEAD_BYTES - 4]) != head_sum {
             return wrong("its checksum differs");
         }
-        let is_sound = format == FORMAT
-            && floor <= number
-            && (len > 0) == matches!(what, What::Batch(_))
-            && (what != What::Fence || position == 0);
+        let is_len_sound = match what {
+            What::Batch(_) => len > 0,
+            What::Carried(_) => len > CARRIED_TERM,
+            What::Fence | What::Cut(_) => len == 0,
+        };
+        let is_sound = format == FORMAT && floor <= number && is_len_sound && (what != What::Fence || position == 0);
         if !is_sound {
             return wrong("its head contradicts itself");
         }
         Ok(Self { number, floor, term: Term { number: term, salt }, what, len, sum })
+    }
+
+    /// The position and the length in bytes of the object's batch. `None`: it has none.
+    pub(crate) fn batch(&self) -> Option<(Lsn, u64)> {
+        match self.what {
+            What::Batch(at) => Some((at, self.len)),
+            What::Carried(at) => Some((at, self.len - CARRIED_TERM)),
+            What::Fence | What::Cut(_) => None,
+        }
     }
 }
 
@@ -198,10 +238,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_round_trip(number: u64, floor: u64, term: u64, salt: u64, at: u64, kind in 0..3, body: Vec<u8>) {
-            let what = [What::Batch(Lsn(at)), What::Fence, What::Cut(Lsn(at))][kind as usize];
-            let body = if kind == 0 { [&body[..], b"x"].concat().into() } else { Bytes::new() };
-            let record = Record::new(number, floor.min(number), Term { number: term, salt }, what, body);
+        fn records_round_trip(number: u64, floor: u64, term: u64, salt: u64, at: u64, kind in 0..4, body: Vec<u8>) {
+            let (floor, term) = (floor.min(number), Term { number: term, salt });
+            let batch = [&body[..], b"x"].concat();
+            let record = match kind {
+                0 => Record::new(number, floor, term, What::Batch(Lsn(at)), batch.clone().into()),
+                1 => Record::new(number, floor, term, What::Fence, Bytes::new()),
+                2 => Record::new(number, floor, term, What::Cut(Lsn(at)), Bytes::new()),
+                _ => Record::carried(number, floor, Term { number: !term.number, salt: 7 }, Lsn(at), term, &batch),
+            };
+            let kept = matches!(kind, 0 | 3).then_some((Lsn(at), batch.len() as u64));
+            prop_assert_eq!(record.head.batch(), kept);
+            prop_assert_eq!(record.clone().into_batch(), kept.map(|(at, _)| (at, term, batch.into())));
             prop_assert_eq!(Head::decode(&record.encode()[..HEAD_BYTES]), Ok(record.head));
             prop_assert_eq!(Record::decode(&record.encode()), Ok(record));
         }
