@@ -288,4 +288,25 @@ OPS=$(grep -oE 'tw[a-z0-9]*[._-][A-Za-z0-9_.-]+' "$WORK/token" | head -1)
 is_alone() { [ "$(curl -s -H "authorization: Bearer $OPS" "http://${ADDRESSES[0]}/metrics" | awk '$1 == "thalweg_node_units_served" { printf "%.0f", $2 }')" = 16 ]; }
 check "all of its units" within 20 is_alone
 stop_nodes
+# ---- a bucket that is emptied, and one that is not whole
+
+stop_nodes
+LOST=127.0.0.1:$(free_port)
+mkdir -m 700 "$WORK/lost"
+# lone [flags...]: a node that is alone in a bucket.
+lone() { "$THALWEG_BIN" serve --node lone --listen "$LOST" --advertise "http://$LOST" --units 2 --store "file://$WORK/lost" --ready-file "$WORK/lost.ready" "$@"; }
+ended() { ! kill -0 "$1" 2>/dev/null; }
+lone --data "$WORK/data-lost" >/dev/null 2>"$WORK/lost.log" & PIDS=($!)
+check "a node is alone in a bucket" within 20 curl -fs -o /dev/null -X PUT "http://$LOST/v1/stream/one"
+mkdir "$WORK/aside" && mv "$WORK"/lost/* "$WORK/aside/"
+check "it stops when the bucket is emptied" within 40 ended "${PIDS[0]}"
+check "and says why" grep -q 'it was emptied, or replaced' "$WORK/lost.log"
+check "nor does it start on what is left" bash -c "timeout 20 '$THALWEG_BIN' serve --node lone --listen '$LOST' --advertise 'http://$LOST' --data $WORK/data-lost --store 'file://$WORK/lost' 2>&1 | grep -q 'it was emptied, or replaced'"
+rm -rf "$WORK"/lost/* && cp -r "$WORK"/aside/* "$WORK/lost/" && rm "$WORK/lost/units"
+check "a check says what a prefix without units lacks" bash -c "'$THALWEG_BIN' store check --store 'file://$WORK/lost' 2>&1 | grep -q 'lacks the object .units.'"
+check "and no node starts on it" bash -c "timeout 20 '$THALWEG_BIN' serve --node lone --listen '$LOST' --advertise 'http://$LOST' --data $WORK/data-new --store 'file://$WORK/lost' 2>&1 | grep -q 'lacks the object .units.'"
+cp "$WORK/aside/units" "$WORK/lost/units"
+lone --data "$WORK/data-lost" >/dev/null 2>>"$WORK/lost.log" & PIDS=($!)
+check "with everything put back it serves again" within 30 curl -fs -o /dev/null "http://$LOST/v1/stream/one"
+
 finish nodes

@@ -21,6 +21,12 @@ pub type BucketJournal = Sequencer<ObjectSink>;
 
 /// The key whose object names a prefix's units for good.
 const KEY: &str = "units";
+/// Why nothing goes on in a bucket that was emptied.
+pub const GONE: &str = "the bucket lacks the object `units` of this prefix, or has another one: it was emptied, or \
+                        replaced. Nothing that was acknowledged since is safe there: put its objects back, or start with \
+                        another prefix";
+/// The keys of the units' roots.
+const ROOTS: &str = "m/";
 /// Log ids of the units of a bucket begin here, far above those of any data folder, see `kernel::fresh_ids`; each unit
 /// has a range of its own, so that no id names logs of two units; that of shapes comes last. With the six bits of a shard they have 16 digits.
 const IDS_FROM: u64 = 120_000_000_000_000;
@@ -58,6 +64,9 @@ impl Prefix {
         let owners = if is_of_nodes { "nodes" } else { "folder" };
         let (id, secret) = (hex[..2].concat(), hex[2..].concat());
         let mine = format!("thalweg units 1\nid {id}\nunits {units}\nowners {owners}\nsecret {secret}\n");
+        if let Some(lost) = Self::lost(bucket)? {
+            anyhow::bail!(lost);
+        }
         let found = bucket.settle_once(KEY, mine.into_bytes().into())?;
         let found = Self::parse(&String::from_utf8_lossy(&found));
         let found = found.with_context(|| format!("the object `{KEY}` of the bucket"))?;
@@ -75,6 +84,37 @@ impl Prefix {
         let Some(text) = bucket.read(KEY)? else { return Ok(None) };
         let found = Self::parse(&String::from_utf8_lossy(&text));
         found.map(Some).with_context(|| format!("the object `{KEY}` of the bucket"))
+    }
+
+    /// What is wrong with a prefix that has units without the object that names them: it was removed, or left behind when
+    /// the others were copied. `None`: it is there, or the prefix is new.
+    pub fn lost(bucket: &Bucket) -> anyhow::Result<Option<String>> {
+        if bucket.read(KEY)?.is_some() {
+            return Ok(None);
+        }
+        let roots = bucket.objects(ROOTS)?;
+        let Some(one) = roots.iter().find(|root| root.key != crate::mirror::UNIT) else { return Ok(None) };
+        // Another server may have made the prefix, and its first unit, since.
+        let is_there = bucket.read(KEY)?.is_some();
+        Ok((!is_there).then(|| {
+            format!(
+                "the bucket has units (`{ROOTS}{}`, {} in all), and lacks the object `{KEY}` that says how streams are \
+                 spread over them: put it back, or take another prefix",
+                one.key,
+                roots.len(),
+            )
+        }))
+    }
+
+    /// Whether the bucket still has this prefix: it was not emptied, nor another one put in its place.
+    pub fn is_there(&self, bucket: &Bucket) -> anyhow::Result<bool> {
+        Ok(Self::find(bucket)?.as_ref() == Some(self))
+    }
+
+    /// Names what is stored below the prefix, in 32 hexadecimal digits.
+    #[must_use]
+    pub fn id(&self) -> String {
+        self.id.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Whether nodes share the units.
@@ -244,6 +284,8 @@ impl<A: Attachment + Sync> BucketUnit<A> {
         let storage = Arc::clone(&cache) as _;
         let taken = take_over((bucket, &name), storage, Arc::clone(&manifest) as _, options, |journal| journal as _)?;
         let TakenOver { journal, logs, epoch } = taken;
+        // A unit that is new: or is everything gone?
+        anyhow::ensure!(epoch > 1 || prefix.is_there(bucket)?, GONE);
         tracing::info!(unit = name, epoch, logs = logs.len(), end = %journal.opened().end, "took over a unit of the bucket");
         journal.start_writer_on(&kernel::writers().context("cannot start the journals' writers")?);
         Ok(Self { name: name.into(), journal, logs, cache, manifest, epoch })

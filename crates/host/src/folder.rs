@@ -25,12 +25,14 @@ use thalweg_log::Loss;
 const LEFT: &str = "left";
 /// The file that names the store of replicated streams.
 const REPLICATED: &str = "REPLICATED";
+/// The file that names the prefix of a node's units.
+const PREFIX: &str = "PREFIX";
 
 /// The format of data folders that this program writes; it reads this one and older ones.
 pub const FORMAT: u32 = 6;
 
 /// Files of a data folder that concern this folder only.
-const OWN: [&str; 8] = ["FORMAT", "LOCK", "RUN", "LINEAGE", "STORE", "FILLING", "CLOSED", "reserve"];
+const OWN: [&str; 9] = ["FORMAT", "LOCK", "RUN", "LINEAGE", "STORE", PREFIX, "FILLING", "CLOSED", "reserve"];
 /// How much the files beside the kernel's may take together: they are read at once, so that they fit to each other.
 const BESIDE_BYTES_MAX: u64 = 64 << 20;
 
@@ -230,6 +232,22 @@ impl Folder {
             true => Ok(()),
             false => write(path, REPLICATED, &format!("{store}\n")),
         }
+    }
+
+    /// Notes which prefix of a store the folder's node has units in: the store's location, and the prefix's id.
+    pub fn note_prefix(&self, store: &str, id: &str) -> anyhow::Result<()> {
+        match self.prefix_of(store).as_deref() == Some(id) {
+            true => Ok(()),
+            false => self.write(PREFIX, &format!("{store}\n{id}\n")),
+        }
+    }
+
+    /// The id of the prefix that a node on this folder had units in, if it was in this store.
+    #[must_use]
+    pub fn prefix_of(&self, store: &str) -> Option<String> {
+        let text = fs::read_to_string(self.path.join(PREFIX)).ok()?;
+        let (noted, id) = text.trim_end().split_once('\n')?;
+        (noted == store).then(|| id.to_owned())
     }
 
     /// A filling of the folder from a bucket has begun, and is not in force.

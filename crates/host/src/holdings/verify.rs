@@ -5,6 +5,7 @@
 //! objects that were not read yet.
 
 use super::{TRIES, for_each, units_of};
+use crate::bucket_unit::Prefix;
 use crate::listed::{Listed as ListedDamage, Stream};
 use crate::mirror;
 use bytes::Bytes;
@@ -89,8 +90,11 @@ fn key_of(unit: &str, object: ObjectId) -> String {
 }
 
 /// Reads all units of a prefix whose authority is the bucket. `progress` is told how many bytes were read, of how many
-/// that are there. Fails if the bucket does not answer.
-pub fn verify(location: &Location, progress: &(dyn Fn(u64, u64) + Sync)) -> anyhow::Result<Vec<UnitVerified>> {
+/// that are there. Also says what is wrong with the prefix itself, if anything is. Fails if the bucket does not answer.
+pub fn verify(
+    location: &Location,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> anyhow::Result<(Vec<UnitVerified>, Option<String>)> {
     let bucket = Bucket::open(location, BucketOptions::default())?;
     bucket.check()?;
     let listed = bucket.everything()?;
@@ -99,7 +103,8 @@ pub fn verify(location: &Location, progress: &(dyn Fn(u64, u64) + Sync)) -> anyh
     let total = listed.iter().filter(|listed| is_read(&listed.key)).map(|listed| listed.bytes).sum();
     let read = AtomicU64::new(0);
     let report = |bytes| progress((read.fetch_add(bytes, Ordering::Relaxed) + bytes).min(total), total);
-    for_each(&units_of(&listed), |unit| verify_unit(&bucket, unit, &report)).into_iter().collect()
+    let units = for_each(&units_of(&listed), |unit| verify_unit(&bucket, unit, &report));
+    Ok((units.into_iter().collect::<anyhow::Result<_>>()?, Prefix::lost(&bucket)?))
 }
 
 fn verify_unit(bucket: &Bucket, name: &str, progress: &(dyn Fn(u64) + Sync)) -> anyhow::Result<UnitVerified> {

@@ -43,7 +43,7 @@ pub(crate) struct ServedStreams {
 
 pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<ServedStreams> {
     let Boot { config, folder, auth, gate, .. } = boot;
-    let share = Share::of(config)?;
+    let share = Share::of(config, boot.folder)?;
     if let (Some(share), Some(auth)) = (&share, auth) {
         auth.share_key(|own| share.settle_once(KEY_FILE, own))?;
     }

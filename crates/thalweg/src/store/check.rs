@@ -14,7 +14,7 @@ pub(super) fn run(location: &Location, as_json: bool) -> anyhow::Result<()> {
     let began = Instant::now();
     let shown = Mutex::new(Progress::new(None, false));
     let folder = mirror::verify(location, &mut |so_far| shown.lock().set(so_far.bytes))?;
-    let units = holdings::verify(location, &|bytes, total| {
+    let (units, lost) = holdings::verify(location, &|bytes, total| {
         let mut shown = shown.lock();
         shown.set_total(total);
         shown.set(bytes);
@@ -24,13 +24,14 @@ pub(super) fn run(location: &Location, as_json: bool) -> anyhow::Result<()> {
         bail!("{location} holds no data");
     }
     if as_json {
-        println!("{}", described(location, folder.as_ref(), &units));
+        println!("{}", described(location, folder.as_ref(), &units, lost.as_deref()));
     } else {
         folder.iter().for_each(show_folder);
         units.iter().for_each(show_unit);
+        lost.iter().for_each(|lost| println!("{lost}"));
     }
     let of_folder = folder.as_ref().map_or(0, |found| found.damage.len() + usize::from(found.journal.is_some()));
-    let places = of_folder + units.iter().map(|unit| unit.problems.len()).sum::<usize>();
+    let places = of_folder + usize::from(lost.is_some()) + units.iter().map(|unit| unit.problems.len()).sum::<usize>();
     if places > 0 {
         bail!("{location} is damaged at {places} places");
     }
@@ -77,7 +78,7 @@ fn show_unit(unit: &UnitVerified) {
     }
 }
 
-fn described(location: &Location, folder: Option<&Verified>, units: &[UnitVerified]) -> Value {
+fn described(location: &Location, folder: Option<&Verified>, units: &[UnitVerified], lost: Option<&str>) -> Value {
     let folder = folder.map(|found| {
         let damage: Vec<_> = found.damage.iter().cloned().map(|damage| Listed::of("", damage)).collect();
         json!({
@@ -102,6 +103,7 @@ fn described(location: &Location, folder: Option<&Verified>, units: &[UnitVerifi
     json!({
         "store": location.to_string(),
         "folder": folder,
+        "lost": lost,
         "units": units.iter().map(of_unit).collect::<Vec<_>>(),
     })
 }
