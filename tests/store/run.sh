@@ -221,6 +221,8 @@ replicated && check "the unit of replicated streams is taken over" within 20 is_
 check "a replicated stream is made" says 201 PUT kept -H 'Stream-Durability: replicated' -H 'Content-Type: text/plain'
 check "a durable one stands beside it" says 201 PUT local -H 'Content-Type: text/plain'
 model append --streams $STREAMS --megabytes 1 --durability replicated >/dev/null
+timed() { [ "$(metric append_seconds_count)" -gt "$(labelled journal_batches_total)" ]; }
+check "the time of each is counted" timed
 check "batches have several appends" test "$(labelled journal_frames_total)" -gt "$(labelled journal_batches_total)"
 for kill in $(seq "$KILLS"); do
   model append --streams $STREAMS --durability replicated --until "$WORK/enough" >"$WORK/poured" 2>&1 & POURING=$!

@@ -15,7 +15,7 @@ const START_WITHIN: Duration = Duration::from_secs(60);
 /// How long they may take to stop.
 const STOP_WITHIN: Duration = Duration::from_secs(25);
 /// Flags that each node gets with a value of its own.
-const OWN: [&str; 7] = ["--nodes", "--listen", "--data", "--store", "--node", "--advertise", "--ready-file"];
+const OWN: [&str; 6] = ["--nodes", "--listen", "--data", "--node", "--advertise", "--ready-file"];
 
 /// The variable that tells a node which process has started it. It has none of the names of settings.
 const PARENT: &str = "DEV_NODE_OF_PROCESS";
@@ -147,9 +147,8 @@ fn inherited() -> Vec<OsString> {
             continue;
         }
         let text = arg.to_string_lossy();
-        let is_store = text.starts_with("--store");
         let is_own = OWN.iter().any(|own| text == *own || text.starts_with(&format!("{own}=")));
-        if is_own && !is_store {
+        if is_own {
             if !text.contains('=') {
                 given.next();
             }

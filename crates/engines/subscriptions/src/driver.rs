@@ -23,7 +23,7 @@ use thalweg_streams::{StreamState, Streams};
 
 /// The unit of subscriptions beside a data folder.
 pub const MAIN: u64 = 0;
-/// How many requests may wait so.
+/// How many requests may wait for news of their streams, see [`NEWS_WITHIN`].
 const ASKED_MAX: usize = 4_096;
 /// How long a request waits until all streams were asked where they end, in milliseconds.
 const NEWS_WITHIN: u64 = 8_000;

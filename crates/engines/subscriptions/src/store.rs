@@ -337,7 +337,8 @@ mod tests {
     #[test]
     fn a_damaged_log_is_an_error_and_never_a_panic() {
         for cut in 0..GOLDEN.len() {
-            let _ = replay(&GOLDEN.as_bytes()[..cut]);
+            let is_whole = cut > 0 && (GOLDEN.as_bytes()[cut - 1] == b'\n' || GOLDEN.as_bytes()[cut] == b'\n');
+            assert_eq!(replay(&GOLDEN.as_bytes()[..cut]).is_ok(), is_whole, "{cut} bytes");
         }
         assert!(replay(b"").is_err());
         assert!(replay(b"{\"events\":[]}\n").is_err());

@@ -84,13 +84,13 @@ pub struct Orphans {
 pub fn look(location: &Location) -> anyhow::Result<Holdings> {
     let bucket = Bucket::open(location, BucketOptions::default())?;
     bucket.check()?;
-    let listed = bucket.everything()?;
+    let listed = bucket.objects("")?;
     let watch = Watch::begin(&bucket, &listed)?;
     let mut holdings = Holdings {
         made_for: Prefix::find(&bucket)?.map(|prefix| (prefix.is_of_nodes(), prefix.units)),
         usage: usage_of(&listed),
         list_pages: (listed.len() as u64).div_ceil(KEYS_PER_PAGE).max(1),
-        folder: mirror::look(location)?,
+        folder: mirror::look(&bucket)?,
         ..Holdings::default()
     };
     holdings.units = for_each(&units_of(&listed), |unit| held(&bucket, unit, &listed));
@@ -200,8 +200,9 @@ fn count_objects(unit: &mut UnitHeld, named: &[(thalweg_base::ObjectId, u64)], l
     let named: HashSet<String> = named.iter().map(|(object, _)| format!("{:016x}", object.0)).collect();
     let folder = format!("d/{}/", unit.name);
     for listed in listed {
-        let Some(object) = listed.key.strip_prefix(&folder).filter(|object| !named.contains(*object)) else { continue };
-        let _ = object;
+        if listed.key.strip_prefix(&folder).is_none_or(|object| named.contains(object)) {
+            continue;
+        }
         add(&mut unit.orphans.usage, listed.bytes);
         let oldest = unit.orphans.oldest_ms.map_or(listed.modified_ms, |oldest| oldest.min(listed.modified_ms));
         unit.orphans.oldest_ms = Some(oldest);

@@ -25,7 +25,7 @@ pub struct NodeSeen {
 /// The owner of a unit.
 #[derive(Clone, Debug)]
 pub struct OwnerSeen {
-    /// Its node, or the server of a data folder.
+    /// Its node.
     pub name: String,
     /// Where it listens.
     pub address: String,

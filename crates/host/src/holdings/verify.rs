@@ -97,7 +97,7 @@ pub fn verify(
 ) -> anyhow::Result<(Vec<UnitVerified>, Option<String>)> {
     let bucket = Bucket::open(location, BucketOptions::default())?;
     bucket.check()?;
-    let listed = bucket.everything()?;
+    let listed = bucket.objects("")?;
     let of_main = format!("d/{}/", mirror::UNIT);
     let is_read = |key: &str| matches!(key.get(..2), Some("d/" | "j/")) && !key.starts_with(&of_main);
     let total = listed.iter().filter(|listed| is_read(&listed.key)).map(|listed| listed.bytes).sum();

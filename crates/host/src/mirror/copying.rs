@@ -35,6 +35,8 @@ pub(super) enum TurnError {
     Storage(#[from] StorageError),
     #[error("the journal's end cannot be read: {0}")]
     Journal(#[from] io::Error),
+    #[error("the data folder cannot note its store: {0}")]
+    Note(String),
     /// The mirror belongs to another folder.
     #[error("the bucket holds the data of another folder (lineage {found})")]
     Foreign { found: String },
@@ -145,7 +147,7 @@ impl Copying {
         self.check(found.as_ref())?;
         let before = found.as_ref().map(|found| found.owner);
         self.known = before.into_iter().chain([self.parts.owner]).collect();
-        (self.parts.note_owners)(&self.known).map_err(|error| TurnError::Files(format!("{error:#}")))?;
+        (self.parts.note_owners)(&self.known).map_err(|error| TurnError::Note(format!("{error:#}")))?;
         if self.parts.mirror.is_acquired() {
             // By the filling. The commit fails if another one has come since: the folder may have been filled with what
             // that one has removed by now.
@@ -232,7 +234,7 @@ impl Copying {
         let (lineage, owner) = (self.parts.lineage.clone(), self.parts.owner);
         let state = Mirrored { lineage, owner, is_closed, root: held.cut.root.clone(), tail: Some(tail), files };
         if is_closed {
-            (self.parts.note_closed)().map_err(|error| TurnError::Files(format!("{error:#}")))?;
+            (self.parts.note_closed)().map_err(|error| TurnError::Note(format!("{error:#}")))?;
         }
         self.parts.mirror.commit(&state)?;
         self.old_tails.extend(last.tail.map(|before| before.object).filter(|before| *before != tail.object));

@@ -10,7 +10,7 @@ use thalweg_base::Lsn;
 use thalweg_disk::{Disk, RealDisk};
 use thalweg_log::{Checked, Damage, objects_of_root};
 use thalweg_manifest::{Manifest, MemoryManifest};
-use thalweg_object::{Beacon, Bucket, BucketOptions, Location, Mirror, Mirrored, Usage};
+use thalweg_object::{Beacon, Bucket, BucketOptions, Location, Mirror, Mirrored};
 use thalweg_storage::Storage;
 
 /// How often to look at a mirror whose root changes meanwhile.
@@ -35,16 +35,12 @@ pub struct Held {
     pub unnamed: u64,
     /// Their bytes.
     pub unnamed_bytes: u64,
-    /// Everything below the prefix, by the first part of the key.
-    pub usage: Vec<(String, Usage)>,
 }
 
-/// Looks at what the bucket holds. Lists all of the prefix, and reads no contents but those of lists.
-pub fn look(location: &Location) -> anyhow::Result<Held> {
-    let bucket = Bucket::open(location, BucketOptions::default())?;
-    bucket.check()?;
+/// Looks at what the bucket holds. Lists the objects of the mirror, and reads no contents but those of lists.
+pub fn look(bucket: &Bucket) -> anyhow::Result<Held> {
     let mirror = Mirror::new(bucket.clone(), UNIT, random()?);
-    let mut held = Held { usage: bucket.usage()?, ..Held::default() };
+    let mut held = Held::default();
     let owner = Beacon::new(bucket.clone(), beacon::KEY).look()?;
     held.owner = owner.and_then(|seen| serde_json::from_slice::<Owner>(&seen.text).ok()).map(|owner| owner.described());
     let storage: Arc<dyn Storage> = Arc::clone(mirror.objects()) as _;

@@ -272,7 +272,7 @@ impl Bucket {
         .wait()
     }
 
-    /// The objects below a prefix, in order of keys; each key without the prefix.
+    /// The objects below a prefix of the location, or all of them (`""`), in order of keys; each key without the prefix.
     pub fn objects(&self, prefix: &str) -> Result<Vec<Listed>, BucketError> {
         let (bucket, prefix) = (self.clone(), prefix.to_owned());
         self.run(async move { bucket.list(&prefix).await }).wait()
@@ -284,30 +284,10 @@ impl Bucket {
         self.run(async move { bucket.delete(vec![key]).await }).wait()
     }
 
-    /// Every object below the location, in order of keys.
-    pub fn everything(&self) -> Result<Vec<Listed>, BucketError> {
-        let bucket = self.clone();
-        self.run(async move { bucket.list("").await }).wait()
-    }
-
     /// The bytes of a key, if it has an object.
     pub fn read(&self, key: &str) -> Result<Option<Bytes>, BucketError> {
         let (bucket, key) = (self.clone(), key.to_owned());
         Ok(self.run(async move { bucket.get(&key).await }).wait()?.map(|found| found.bytes))
-    }
-
-    /// What everything below the location takes, by the first part of the keys. Lists all of it.
-    pub fn usage(&self) -> Result<Vec<(String, Usage)>, BucketError> {
-        let bucket = self.clone();
-        let listed = self.run(async move { bucket.list("").await }).wait()?;
-        let mut usage: std::collections::BTreeMap<String, Usage> = std::collections::BTreeMap::new();
-        for listed in listed {
-            let part = listed.key.split('/').next().unwrap_or_default().to_owned();
-            let of = usage.entry(part).or_default();
-            of.objects += 1;
-            of.bytes += listed.bytes;
-        }
-        Ok(usage.into_iter().collect())
     }
 
     /// What was sent, of one kind.

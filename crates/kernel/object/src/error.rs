@@ -27,8 +27,8 @@ pub enum BucketError {
 pub enum LocationError {
     /// The text has another form.
     #[error(
-        "{text:?} is no location of a bucket: {why}; write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, or \
-         memory: for a try"
+        "{text:?} is no location of a bucket: {why}; write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, \
+         file:///folder, or memory: for a try"
     )]
     Form { text: String, why: String },
     /// The settings of the location, or those of the environment, do not fit together.

@@ -4,7 +4,8 @@
 //! [`Bucket`] sends requests: with retries, a deadline, and a count of each. [`ObjectStorage`] keeps one object of the
 //! bucket per immutable object, [`ObjectManifest`] one per root, [`ObjectSink`] one per batch of a journal; a unit with
 //! these has the bucket for its authority. [`Mirror`] keeps the state of a unit whose authority is a data folder. The
-//! bucket's conditional writes are the only authority: who writes a key first has it, and no clock decides anything.
+//! bucket's conditional writes are the only authority: who writes a key first has it. One assumption about time remains:
+//! no owner completes a write seven days after it was deposed, by the bucket's clock.
 //! `docs/format/bucket.md` has the keys and their bytes.
 //!
 //! The client of the object store is asynchronous. Its runtime stays inside this crate: callers block, or hold a

@@ -127,6 +127,7 @@ struct Making {
     content: Vec<u8>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "a world has a handful of them")]
 /// A process: it opens the unit, or has it (or believes so).
 enum Process {
     Opening(Opening, One, Two),

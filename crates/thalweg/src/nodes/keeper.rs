@@ -31,13 +31,19 @@ pub(crate) struct UnitKeeper {
     streams: Arc<Streams>,
     /// Once they are open.
     subscriptions: OnceLock<Arc<Subscriptions>>,
-    /// Those of units that are taken, and not served yet.
-    prepared: Mutex<BTreeMap<u64, Prepared>>,
     /// If the settings name their database.
     shapes: Option<Arc<ShapesHome>>,
     rounds: OnceLock<Arc<Rounds>>,
-    units: Mutex<BTreeMap<u64, Arc<BucketUnit<StreamState>>>>,
-    jobs: Mutex<BTreeMap<u64, Jobs>>,
+    units: Mutex<BTreeMap<u64, Kept>>,
+}
+
+/// A unit of streams that was taken over.
+struct Kept {
+    unit: Arc<BucketUnit<StreamState>>,
+    /// Its background work.
+    jobs: Option<Jobs>,
+    /// Its subscriptions, until it is served for the first time.
+    prepared: Option<Prepared>,
 }
 
 impl UnitKeeper {
@@ -54,11 +60,9 @@ impl UnitKeeper {
             prefix: share.prefix.clone(),
             streams: Arc::clone(streams),
             subscriptions: OnceLock::new(),
-            prepared: Mutex::default(),
             shapes,
             rounds: OnceLock::new(),
             units: Mutex::default(),
-            jobs: Mutex::default(),
         })
     }
 
@@ -79,18 +83,18 @@ impl UnitKeeper {
     }
 
     fn unit(&self, unit: u64) -> Option<Arc<BucketUnit<StreamState>>> {
-        self.units.lock().get(&unit).cloned()
+        self.units.lock().get(&unit).map(|kept| Arc::clone(&kept.unit))
     }
 
     /// Figures of all units that it has.
     #[allow(clippy::cast_precision_loss, reason = "counters beyond 2^53 may lose their last digits on the page")]
     pub(super) fn metrics(&self, page: &mut Page) {
-        let units: Vec<_> = self.units.lock().values().cloned().collect();
-        for kept in units {
-            let label = format!("unit=\"{}\"", kept.name);
-            page.add_labelled(&label, Unit::in_bucket(&kept).families());
+        let units: Vec<_> = self.units.lock().values().map(|kept| Arc::clone(&kept.unit)).collect();
+        for unit in units {
+            let label = format!("unit=\"{}\"", unit.name);
+            page.add_labelled(&label, Unit::in_bucket(&unit).families());
             let help = "The epoch by which this node owns the unit.";
-            page.add_labelled(&label, [("node_unit_epoch", Kind::Gauge, help, kept.epoch() as f64)]);
+            page.add_labelled(&label, [("node_unit_epoch", Kind::Gauge, help, unit.epoch() as f64)]);
         }
     }
 }
@@ -103,21 +107,20 @@ impl Keeper for UnitKeeper {
         let disk: &dyn Disk = &self.disk;
         let of_shapes = self.shapes.as_ref().map_or(0, |_| shapes::cache_bytes(&self.config));
         let cache_bytes = (self.config.cache_bytes.0.saturating_sub(of_shapes) / self.prefix.units).max(8 << 20);
-        let kept =
-            BucketUnit::open(&self.bucket, &self.prefix, Which::Streams(unit), (disk, cache_bytes), &self.config)?;
-        let epoch = kept.epoch();
-        if let Some(rounds) = self.rounds.get() {
-            let of_host = Unit::in_bucket(&kept);
+        let which = Which::Streams(unit);
+        let taken = BucketUnit::open(&self.bucket, &self.prefix, which, (disk, cache_bytes), &self.config)?;
+        let epoch = taken.epoch();
+        let begin = |rounds: &Arc<Rounds>| {
+            let of_host = Unit::in_bucket(&taken);
             let reserve = of_host.hold_back()?;
             let settles = self.config.settle == Switch::On;
             let bound_bytes = self.config.journal_bound_bytes.0;
-            let jobs = keep(rounds, &of_host, Keeping { reserve, settles, bound_bytes });
-            self.jobs.lock().insert(unit, jobs);
-        }
+            anyhow::Ok(keep(rounds, &of_host, Keeping { reserve, settles, bound_bytes }))
+        };
+        let jobs = self.rounds.get().map(begin).transpose()?;
         // Read while nobody writes, and before anything waits for the unit.
-        let prepared = Subscriptions::prepare(unit, Arc::clone(&kept.logs));
-        self.prepared.lock().insert(unit, prepared);
-        self.units.lock().insert(unit, Arc::new(kept));
+        let prepared = Some(Subscriptions::prepare(unit, Arc::clone(&taken.logs)));
+        self.units.lock().insert(unit, Kept { unit: Arc::new(taken), jobs, prepared });
         Ok(epoch)
     }
 
@@ -138,7 +141,7 @@ impl Keeper for UnitKeeper {
             kept.journal.subscribe(Arc::new(wake));
         }
         // A unit that is served again after a gap has its subscriptions already.
-        let prepared = self.prepared.lock().remove(&unit);
+        let prepared = self.units.lock().get_mut(&unit).and_then(|kept| kept.prepared.take());
         if let Some((subscriptions, prepared)) = self.subscriptions.get().zip(prepared) {
             subscriptions.join(prepared);
         }
@@ -155,11 +158,12 @@ impl Keeper for UnitKeeper {
         if let Some(shapes) = self.shapes(unit) {
             return shapes.give_up();
         }
-        drop(self.prepared.lock().remove(&unit));
+        let kept = self.units.lock().remove(&unit);
         self.subscriptions.get().iter().for_each(|subscriptions| subscriptions.leave(unit));
         self.streams.leave_unit(unit);
-        let jobs = Arc::new(self.jobs.lock().remove(&unit));
-        let Some(kept) = self.units.lock().remove(&unit) else { return };
+        let Some(Kept { unit: kept, jobs, prepared }) = kept else { return };
+        drop(prepared);
+        let jobs = Arc::new(jobs);
         let of_unit = Arc::clone(&jobs);
         let (done, ended) = std::sync::mpsc::channel();
         let end = move || {

@@ -38,18 +38,11 @@ impl Served {
 
     /// The list of the streams of this node's units. The field [`LISTED`] of the answer names them.
     pub(super) fn own_list(self: &Arc<Self>, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
-        let units = self.listable();
+        let units = self.leased();
         match self.streams.streams.handle(request, cx) {
             Reply::Later(page) => Reply::Later(Box::new(Listing { served: Arc::clone(self), units, page })),
             reply => reply,
         }
-    }
-
-    /// The units of streams that this node serves with a lease, each with its epoch.
-    fn listable(&self) -> Vec<(u64, u64)> {
-        let Some(node) = self.node.get() else { return Vec::new() };
-        let is_served = |unit: &u64| *unit < node.units() && node.serves(*unit);
-        node.announcement().units.into_iter().filter(|(unit, _)| is_served(unit)).collect()
     }
 }
 
@@ -67,7 +60,7 @@ impl Pending for Listing {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll {
         match self.page.poll(cx) {
             Poll::Ready(Reply::Now(response)) if response.status == 200 => {
-                let now = self.served.listable();
+                let now = self.served.leased();
                 let units = self.units.iter().filter(|unit| now.contains(unit)).map(|(unit, _)| unit.to_string());
                 Poll::Ready(Reply::Now(response.header(LISTED, units.collect::<Vec<_>>().join(","))))
             }

@@ -15,9 +15,9 @@ use thalweg_streams::{GRANT, SOURCE_UNIT, Streams};
 const OWNER_WITHIN: Duration = Duration::from_secs(10);
 /// How many owners may be lost under one read.
 const LOSSES_MAX: u32 = 8;
-/// How often it looks for one.
+/// The first pause between two looks for the owner of a request's unit.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
-/// The longest pause between two attempts.
+/// The longest pause between two such looks.
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_millis(160);
 
 /// How often an answer that comes bit by bit is checked for whether its node still has the unit.

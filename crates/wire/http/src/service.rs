@@ -223,6 +223,8 @@ pub struct Context<'a> {
     pub(crate) now: Instant,
     pub(crate) deadline: Option<Instant>,
     pub(crate) stopping: bool,
+    /// How long an answer has waited for a journal, if one did and came.
+    pub(crate) waited: Option<Duration>,
     pub(crate) waker: &'a dyn Fn() -> Waker,
 }
 
@@ -230,7 +232,7 @@ impl<'a> Context<'a> {
     /// A context outside of a server: for tests and for services that are called directly.
     #[must_use]
     pub fn detached(now_ms: u64, waker: &'a dyn Fn() -> Waker) -> Self {
-        Self { now_ms, now: Instant::now(), deadline: None, stopping: false, waker }
+        Self { now_ms, now: Instant::now(), deadline: None, stopping: false, waited: None, waker }
     }
 }
 
@@ -250,6 +252,18 @@ impl Context<'_> {
     pub fn wake_within(&mut self, delay: Duration) {
         let at = self.now + delay;
         self.deadline = Some(self.deadline.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    /// One reading per round of the event loop: for [`Self::count_wait`].
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Counts an answer that has waited since then for a journal that the server's gate does not count, among those of
+    /// [`Reply::Held`].
+    pub fn count_wait(&mut self, since: Instant) {
+        self.waited = Some(self.now.saturating_duration_since(since));
     }
 
     /// The server is stopping: answer with the content available now.

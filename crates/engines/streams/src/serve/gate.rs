@@ -5,6 +5,7 @@ use super::head;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 use thalweg_base::{Lsn, Until};
 use thalweg_http::{Context, Pending, Poll, Reply, Response, Waker};
 
@@ -98,13 +99,22 @@ impl Drop for Wait {
 }
 
 /// A response that waits.
-struct Held(Wait, Option<Response>);
+struct Held {
+    wait: Wait,
+    response: Option<Response>,
+    /// The first poll, right after the handler.
+    since: Option<Instant>,
+}
 
 impl Pending for Held {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll {
-        let response = match self.0.ask(|| cx.waker()) {
+        let since = *self.since.get_or_insert(cx.now());
+        let response = match self.wait.ask(|| cx.waker()) {
             Waited::NotYet => return Poll::Wait,
-            Waited::Yes => self.1.take().unwrap_or_else(head::unconfirmed),
+            Waited::Yes => {
+                cx.count_wait(since);
+                self.response.take().unwrap_or_else(head::unconfirmed)
+            }
             Waited::Never => head::unconfirmed(),
         };
         Poll::Ready(Reply::Now(response))
@@ -118,6 +128,6 @@ pub(crate) fn hold(after: Until, response: Response, engine: &Arc<Engine>) -> Re
     } else if engine.is_gated {
         Reply::Held(after, response)
     } else {
-        Reply::Later(Box::new(Held(Wait::new(engine, after), Some(response))))
+        Reply::Later(Box::new(Held { wait: Wait::new(engine, after), response: Some(response), since: None }))
     }
 }

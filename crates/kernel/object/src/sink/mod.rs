@@ -446,16 +446,10 @@ impl Inner {
         let mut journal = Found::default();
         self.look(&mut journal, Depth::All).await?;
         let damaged = std::mem::take(&mut journal.damaged);
-        let mut seen = SeenJournal { newest_term: 0, fences: 0, batches: 0, others: 0, damaged };
-        for head in journal.heads.values() {
-            seen.newest_term = seen.newest_term.max(head.term.number);
-            seen.fences += u64::from(head.what == What::Fence);
-        }
         let state = journal.state(None);
-        seen.batches = state.batches.len() as u64;
-        seen.others = journal.heads.len() as u64 - seen.fences - seen.batches;
+        let batches = state.batches.len() as u64;
         *self.state.lock() = state;
-        Ok(seen)
+        Ok(SeenJournal { batches, damaged })
     }
 
     /// Reads what is in the bucket and not known yet, until nothing that is needed goes away meanwhile. The highest numbers
@@ -550,14 +544,8 @@ impl Inner {
 /// The objects of a journal that a reader has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenJournal {
-    /// The newest owner's term.
-    pub newest_term: u64,
-    /// Objects that say where an owner began.
-    pub fences: u64,
     /// Batches that are part of the journal.
     pub batches: u64,
-    /// Cuts and void objects.
-    pub others: u64,
     /// Objects whose heads cannot be read. No owner can take the unit over while there are any.
     pub damaged: Vec<DamagedHead>,
 }

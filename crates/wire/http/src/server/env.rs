@@ -39,9 +39,13 @@ impl Env {
             now: self.clock.now,
             deadline: None,
             stopping: self.stopping,
+            waited: None,
             waker: &waker,
         };
         let out = f(&mut cx);
+        if let Some(waited) = cx.waited {
+            self.counters.waits.add(u32::try_from(waited.as_micros()).unwrap_or(u32::MAX));
+        }
         (out, cx.deadline)
     }
 
