@@ -266,4 +266,16 @@ check "it stops itself" within 30 is_gone
 check "nothing of it is in the stream" bash -c "[ \"\$(curl -s '$BASE/v1/stream/kept?offset=-1')\" = 'in doubt;after;next;' ]"
 check "nothing is missing" model verify
 stop_server
+
+# A bucket that is emptied under replicated streams.
+rm -rf "$WORK/data" && mkdir -m 700 "$WORK/lost"
+start --store "file://$WORK/lost" --commit-interval 20ms && within 20 is_open
+says 201 PUT kept -H 'Stream-Durability: replicated' -H 'Content-Type: text/plain' >/dev/null
+rm -rf "$WORK"/lost/*
+ended() { ! kill -0 $SERVER_PID 2>/dev/null; }
+check "a server stops when its replicated streams are lost with the bucket" within 40 ended
+start --store "file://$WORK/lost" --commit-interval 20ms
+sleep 3
+check "it does not make them anew" says 503 GET kept
+stop_server
 finish store

@@ -4,8 +4,10 @@
 //! the journal's end is replayed. From then on the owner before acknowledges nothing, and stops when it learns why.
 
 use crate::config::Config;
+use crate::folder::Folder;
 use crate::kernel;
 use anyhow::Context as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::Durability;
@@ -22,11 +24,11 @@ pub type BucketJournal = Sequencer<ObjectSink>;
 /// The key whose object names a prefix's units for good.
 const KEY: &str = "units";
 /// Why nothing goes on in a bucket that was emptied.
-pub const GONE: &str = "the bucket lacks the object `units` of this prefix, or has another one: it was emptied, or \
+const GONE: &str = "the bucket lacks the object `units` of this prefix, or has another one: it was emptied, or \
                         replaced. Nothing that was acknowledged since is safe there: put its objects back, or start with \
                         another prefix";
-/// The keys of the units' roots.
-const ROOTS: &str = "m/";
+/// How often a server asks whether the bucket still has its prefix.
+pub const WATCH_EVERY: Duration = Duration::from_secs(15);
 /// Log ids of the units of a bucket begin here, far above those of any data folder, see `kernel::fresh_ids`; each unit
 /// has a range of its own, so that no id names logs of two units; that of shapes comes last. With the six bits of a shard they have 16 digits.
 const IDS_FROM: u64 = 120_000_000_000_000;
@@ -86,29 +88,72 @@ impl Prefix {
         found.map(Some).with_context(|| format!("the object `{KEY}` of the bucket"))
     }
 
-    /// What is wrong with a prefix that has units without the object that names them: it was removed, or left behind when
-    /// the others were copied. `None`: it is there, or the prefix is new.
-    pub fn lost(bucket: &Bucket) -> anyhow::Result<Option<String>> {
-        if bucket.read(KEY)?.is_some() {
-            return Ok(None);
+    /// As [`Self::settle`], for a server on this data folder, which remembers the prefix: refuses a store that has lost it.
+    pub fn settle_for(
+        bucket: &Bucket,
+        units: u64,
+        is_of_nodes: bool,
+        (folder, store): (&Path, &str),
+    ) -> anyhow::Result<Self> {
+        if let Some(noted) = Folder::prefix_of(folder, store)
+            && Self::find(bucket).ok().flatten().map(|found| found.id()) != Some(noted)
+        {
+            anyhow::bail!("{GONE}. If that is meant, start with an empty folder instead of {}", folder.display());
         }
-        let roots = bucket.objects(ROOTS)?;
-        let Some(one) = roots.iter().find(|root| root.key != crate::mirror::UNIT) else { return Ok(None) };
-        // Another server may have made the prefix, and its first unit, since.
-        let is_there = bucket.read(KEY)?.is_some();
-        Ok((!is_there).then(|| {
-            format!(
-                "the bucket has units (`{ROOTS}{}`, {} in all), and lacks the object `{KEY}` that says how streams are \
-                 spread over them: put it back, or take another prefix",
-                one.key,
-                roots.len(),
-            )
-        }))
+        let settled = Self::settle(bucket, units, is_of_nodes)?;
+        Folder::note_prefix(folder, store, &settled.id())?;
+        Ok(settled)
     }
 
-    /// Whether the bucket still has this prefix: it was not emptied, nor another one put in its place.
+    /// What is wrong with a prefix that has parts of units without the object that names these, or with that object: it was
+    /// removed, or the bucket is a copy that is not whole. `None`: nothing, or the prefix is new.
+    pub fn lost(bucket: &Bucket) -> anyhow::Result<Option<String>> {
+        let is_there = || anyhow::Ok(bucket.read(KEY)?.map(|text| Self::parse(&String::from_utf8_lossy(&text))));
+        let what = |parsed: anyhow::Result<Self>| parsed.err().map(|why| format!("the object `{KEY}` {why:#}"));
+        if let Some(parsed) = is_there()? {
+            return Ok(what(parsed));
+        }
+        let Some(part) = Self::part_of_units(bucket)? else { return Ok(None) };
+        // Another server may have made the prefix, and its first unit, since.
+        if let Some(parsed) = is_there()? {
+            return Ok(what(parsed));
+        }
+        Ok(Some(format!(
+            "the bucket has parts of units (`{part}`), and lacks the object `{KEY}` that says how streams are spread over \
+             them: put it back, or take another prefix"
+        )))
+    }
+
+    /// A key of some unit's root, object or journal, or of what belongs to all of them.
+    fn part_of_units(bucket: &Bucket) -> anyhow::Result<Option<String>> {
+        for (folder, of_mirror) in [("m/", "main"), ("j/", "main/"), ("d/", "main/")] {
+            let mut listed = bucket.objects(folder)?.into_iter();
+            if let Some(one) = listed.find(|listed| !listed.key.starts_with(of_mirror)) {
+                return Ok(Some(format!("{folder}{}", one.key)));
+            }
+        }
+        let key = "subscriptions.keys";
+        Ok(bucket.read(key)?.map(|_| key.to_owned()))
+    }
+
+    /// Whether the bucket still has this prefix: it was not emptied, nor another one put in its place. Fails if the bucket
+    /// does not answer.
     pub fn is_there(&self, bucket: &Bucket) -> anyhow::Result<bool> {
-        Ok(Self::find(bucket)?.as_ref() == Some(self))
+        let found = bucket.read(KEY)?;
+        Ok(found.and_then(|text| Self::parse(&String::from_utf8_lossy(&text)).ok()).as_ref() == Some(self))
+    }
+
+    /// Stops this process if the bucket has this prefix no more: appends would go on there, and what was acknowledged
+    /// before is gone.
+    pub fn watch(&self, bucket: &Bucket) {
+        match self.is_there(bucket) {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::error!("{GONE}. This server stops");
+                crate::background::stop_this_process();
+            }
+            Err(error) => tracing::debug!(error = format!("{error:#}"), "the bucket did not say which units it has"),
+        }
     }
 
     /// Names what is stored below the prefix, in 32 hexadecimal digits.
@@ -264,6 +309,8 @@ impl<A: Attachment + Sync> BucketUnit<A> {
         (disk, cache_bytes): (&dyn Disk, u64),
         config: &Config,
     ) -> anyhow::Result<Self> {
+        // Before anything is written: a unit would be made anew in a bucket that has lost it.
+        anyhow::ensure!(prefix.is_there(bucket)?, GONE);
         let name = unit.name();
         let objects: Arc<ObjectStorage> = Arc::new(ObjectStorage::new(bucket.clone(), &name));
         let options = CacheOptions::new(prefix.store_id(unit), cache_bytes);
@@ -284,8 +331,6 @@ impl<A: Attachment + Sync> BucketUnit<A> {
         let storage = Arc::clone(&cache) as _;
         let taken = take_over((bucket, &name), storage, Arc::clone(&manifest) as _, options, |journal| journal as _)?;
         let TakenOver { journal, logs, epoch } = taken;
-        // A unit that is new: or is everything gone?
-        anyhow::ensure!(epoch > 1 || prefix.is_there(bucket)?, GONE);
         tracing::info!(unit = name, epoch, logs = logs.len(), end = %journal.opened().end, "took over a unit of the bucket");
         journal.start_writer_on(&kernel::writers().context("cannot start the journals' writers")?);
         Ok(Self { name: name.into(), journal, logs, cache, manifest, epoch })

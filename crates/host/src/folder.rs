@@ -25,7 +25,7 @@ use thalweg_log::Loss;
 const LEFT: &str = "left";
 /// The file that names the store of replicated streams.
 const REPLICATED: &str = "REPLICATED";
-/// The file that names the prefix of a node's units.
+/// The file that names the prefix of the units that the folder's server has in a bucket.
 const PREFIX: &str = "PREFIX";
 
 /// The format of data folders that this program writes; it reads this one and older ones.
@@ -234,18 +234,17 @@ impl Folder {
         }
     }
 
-    /// Notes which prefix of a store the folder's node has units in: the store's location, and the prefix's id.
-    pub fn note_prefix(&self, store: &str, id: &str) -> anyhow::Result<()> {
-        match self.prefix_of(store).as_deref() == Some(id) {
+    /// Notes which prefix of a store the folder's server has units in: the store's location, and the prefix's id.
+    pub(crate) fn note_prefix(path: &Path, store: &str, id: &str) -> anyhow::Result<()> {
+        match Self::prefix_of(path, store).as_deref() == Some(id) {
             true => Ok(()),
-            false => self.write(PREFIX, &format!("{store}\n{id}\n")),
+            false => write(path, PREFIX, &format!("{store}\n{id}\n")),
         }
     }
 
-    /// The id of the prefix that a node on this folder had units in, if it was in this store.
-    #[must_use]
-    pub fn prefix_of(&self, store: &str) -> Option<String> {
-        let text = fs::read_to_string(self.path.join(PREFIX)).ok()?;
+    /// The id of the prefix that the folder's server has had units in, if it was in this store.
+    pub(crate) fn prefix_of(path: &Path, store: &str) -> Option<String> {
+        let text = fs::read_to_string(path.join(PREFIX)).ok()?;
         let (noted, id) = text.trim_end().split_once('\n')?;
         (noted == store).then(|| id.to_owned())
     }

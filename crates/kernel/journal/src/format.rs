@@ -156,6 +156,12 @@ pub(crate) struct BatchHeader {
     pub(crate) known_durable: Lsn,
 }
 
+/// What a batch's header says was durable when it was sent. Its checksum is not verified: the bytes must be a whole batch.
+#[must_use]
+pub fn known_durable(batch: &[u8]) -> Option<Lsn> {
+    Some(Lsn(u64::from_le_bytes(batch.get(16..24)?.try_into().ok()?)))
+}
+
 impl BatchHeader {
     pub(crate) fn encode(&self, seal: Seal, lsn: Lsn) -> [u8; BATCH_HEADER] {
         let mut out = [0; BATCH_HEADER];

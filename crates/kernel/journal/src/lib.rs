@@ -18,6 +18,7 @@ mod sink;
 
 #[cfg(any(feature = "faults", feature = "testing"))]
 pub use faults::Faults;
+pub use format::known_durable;
 pub use memory::MemoryJournal;
 pub use options::Options;
 pub use sequencer::Sequencer;

@@ -61,7 +61,13 @@ fn run(seed: u64, faults: Faults) -> Result<Tally, String> {
     let bucket = SimulatedBucket::new(seed, 10 * unkind, 10 * unkind, 15 * pick(3));
     let in_flight_max = [1, 2, 5, 16][pick(4) as usize];
     let fences_max = [0, 2, 16, 16][pick(4) as usize];
-    let options = SinkOptions { in_flight_max, answer_within: Duration::from_secs(4), fences_max, faults };
+    let options = SinkOptions {
+        in_flight_max,
+        answer_within: Duration::from_secs(4),
+        fences_max,
+        faults,
+        ..SinkOptions::default()
+    };
     let store = Store { bucket, options, seed, owners: Mutex::default() };
     play(&store, seed, options_of(seed), faults != Faults::default())
 }

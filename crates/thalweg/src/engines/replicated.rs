@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use thalweg_disk::{Disk, RealDisk};
 use thalweg_host::background::{self, Background};
-use thalweg_host::bucket_unit::{BucketUnit, Prefix, Which};
+use thalweg_host::bucket_unit::{self, BucketUnit, Prefix, Which};
 use thalweg_host::config::{Config, Switch};
 use thalweg_host::folder::Folder;
 use thalweg_host::metrics::{Kind, Page};
@@ -48,6 +48,8 @@ struct Opener {
 struct Opened {
     kernel: BucketUnit<StreamState>,
     jobs: Jobs,
+    bucket: Bucket,
+    prefix: Prefix,
 }
 
 pub(crate) fn open(boot: Boot<'_>, streams: &Arc<ServedStreams>) -> anyhow::Result<ServedReplicated> {
@@ -71,13 +73,15 @@ impl Opener {
     fn try_open(&self, rounds: &Rounds) -> anyhow::Result<bool> {
         let Some(mirroring) = &self.streams.mirroring else { return Ok(true) };
         let Some(bucket) = mirroring.owned_bucket()? else { return Ok(false) };
-        let kernel = self.take_over(bucket)?;
+        let store = mirroring.store();
+        let prefix = Prefix::settle_for(bucket, UNITS, false, (&self.path, store))?;
+        let kernel = self.take_over(bucket, &prefix)?;
         // Another server may have come while the unit was taken.
         if mirroring.owned_bucket()?.is_none() {
             return Ok(false);
         }
         if !kernel.logs.is_empty() {
-            Folder::note_replicated(&self.path, mirroring.store())?;
+            Folder::note_replicated(&self.path, store)?;
         }
         let unit = Unit::in_bucket(&kernel);
         let reserve = unit.hold_back()?;
@@ -85,14 +89,20 @@ impl Opener {
         let jobs = keep(rounds, &unit, Keeping { reserve, settles, bound_bytes: self.config.journal_bound_bytes.0 });
         self.streams.streams.join(Arc::clone(&kernel.logs), background::now());
         self.watch(&kernel);
-        let _ = self.opened.set(Opened { kernel, jobs });
+        let _ = self.opened.set(Opened { kernel, jobs, bucket: bucket.clone(), prefix });
         Ok(true)
     }
 
-    fn take_over(&self, bucket: &Bucket) -> anyhow::Result<BucketUnit<StreamState>> {
-        let prefix = Prefix::settle(bucket, UNITS, false)?;
+    fn take_over(&self, bucket: &Bucket, prefix: &Prefix) -> anyhow::Result<BucketUnit<StreamState>> {
         let disk: &dyn Disk = &self.disk;
-        BucketUnit::open(bucket, &prefix, Which::Streams(0), (disk, self.config.cache_bytes.0 / 4), &self.config)
+        BucketUnit::open(bucket, prefix, Which::Streams(0), (disk, self.config.cache_bytes.0 / 4), &self.config)
+    }
+
+    /// Stops this process if the bucket has lost the unit.
+    fn watch_prefix(&self) {
+        if let Some(opened) = self.opened.get() {
+            opened.prefix.watch(&opened.bucket);
+        }
     }
 
     /// Reports every advance of the unit's journal. A journal that another server has taken over stops this one.
@@ -163,6 +173,8 @@ impl Engine for ServedReplicated {
 
     fn work(&self, background: &mut Background, rounds: &Arc<Rounds>) -> std::io::Result<()> {
         let Some(opener) = self.opener.clone() else { return Ok(()) };
+        let watched = Arc::clone(&opener);
+        background.every("prefix", bucket_unit::WATCH_EVERY, move || watched.watch_prefix())?;
         let rounds = Arc::clone(rounds);
         let (mut failures, mut next) = (0, Instant::now());
         background.until_done("replicated", RETRY_EVERY, move || {

@@ -9,7 +9,7 @@ mod shapes;
 
 use crate::engines::shapes::Access;
 use crate::engines::streams::ServedStreams;
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use keeper::UnitKeeper;
 pub(crate) use route::{Door, not_here};
 use route::{OwnerOf, ToStreams};
@@ -18,7 +18,7 @@ use shapes::{ShapesHome, ToShapes};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use thalweg_host::background::{Background, stop_this_process};
+use thalweg_host::background::Background;
 use thalweg_host::bucket_unit::{self, Prefix, Which};
 use thalweg_host::config::Config;
 use thalweg_host::folder::Folder;
@@ -36,8 +36,6 @@ use thalweg_subscriptions::spread::Desk;
 const ADMIN: &str = "/v1/admin/nodes";
 /// How long an SSE answer is silent at most, about.
 const KEEP_ALIVE: Duration = Duration::from_secs(25);
-/// How often a node asks whether the bucket still has its prefix.
-const PREFIX_EVERY: Duration = Duration::from_secs(15);
 /// How long a stop waits for other nodes to take over what it gives up.
 const HAND_OVER_WITHIN: Duration = Duration::from_secs(8);
 
@@ -56,13 +54,8 @@ impl Share {
         let bucket = Bucket::open(location, thalweg_object::BucketOptions::default())?;
         bucket.check().with_context(|| format!("--store {location} cannot be used"))?;
         let named = format!("--store {location}");
-        let noted = folder.prefix_of(&location.to_string());
-        if noted.is_some() && Prefix::find(&bucket).with_context(|| named.clone())?.map(|found| found.id()) != noted {
-            let path = folder.path().display();
-            bail!("{named}: {}. If that is meant, start with an empty folder instead of {path}", bucket_unit::GONE);
-        }
-        let prefix = Prefix::settle(&bucket, config.units, true).context(named)?;
-        folder.note_prefix(&location.to_string(), &prefix.id())?;
+        let remembered = (folder.path(), &*location.to_string());
+        let prefix = Prefix::settle_for(&bucket, config.units, true, remembered).context(named)?;
         if prefix.units != config.units {
             tracing::info!(units = prefix.units, "the prefix was made with another number of units, which counts");
         }
@@ -155,20 +148,6 @@ impl Served {
         let node = Node::start(share.bucket.clone(), keeper, Arc::new(forwarder), options)?;
         let _ = self.node.set(node);
         Ok(())
-    }
-
-    /// Stops this process if the bucket was emptied or replaced: appends would go on there, and what was acknowledged
-    /// before is gone.
-    fn watch_prefix(&self) {
-        let Some(share) = &self.streams.share else { return };
-        match share.prefix.is_there(&share.bucket) {
-            Ok(true) => {}
-            Ok(false) => {
-                tracing::error!("{}. This node stops", bucket_unit::GONE);
-                stop_this_process();
-            }
-            Err(error) => tracing::debug!(error = format!("{error:#}"), "the bucket did not say which units it has"),
-        }
     }
 
     /// The text that an object of the bucket has for all nodes: this one, if there is none yet.
@@ -460,8 +439,10 @@ impl Engine for ServedNode {
 
     fn work(&self, background: &mut Background, rounds: &Arc<Rounds>) -> std::io::Result<()> {
         let Some(served) = &self.0 else { return Ok(()) };
-        let watched = Arc::clone(served);
-        background.every("prefix", PREFIX_EVERY, move || watched.watch_prefix())?;
+        if let Some(share) = &served.streams.share {
+            let (prefix, bucket) = (share.prefix.clone(), share.bucket.clone());
+            background.every("prefix", bucket_unit::WATCH_EVERY, move || prefix.watch(&bucket))?;
+        }
         served.start(rounds).map_err(|error| std::io::Error::other(format!("{error:#}")))
     }
 

@@ -91,6 +91,7 @@ impl Conditions {
             answer_within: every.mul_f64([1.0, 3.0][pick(2) as usize]),
             fences_max: [0, 4, 16][pick(3) as usize],
             faults: plan.sink,
+            ..SinkOptions::default()
         };
         let mut conditions = Self {
             plan,

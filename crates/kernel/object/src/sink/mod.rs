@@ -12,13 +12,15 @@
 //! first hole that a take-over found.
 //!
 //! *What goes.* Every object names the *floor*: no object with a lower number is needed. Objects below it are removed
-//! when an object that names it is written, but never the last one. Fences stay for [`STAY_MS`], and so does what a
-//! take-over finds void: a number that was freed could be written by an owner that has slept since before, and all that it
-//! wrote behind it would be acknowledged. Where owners follow each other and write little, a
+//! when an object that names it is written, but never the last one. Fences stay, and so does what a take-over
+//! finds void, until all owners that could write their numbers were deposed [`SinkOptions::stay`] ago: a number that was
+//! freed could be written by an owner that has slept since, and all that it wrote behind it would be acknowledged. Where owners follow each other and write little, a
 //! take-over *carries* the batches over the fences: it writes them again under its own numbers, and names those as floor.
 
 mod reach;
 pub(crate) mod record;
+#[cfg(test)]
+mod tests;
 
 use crate::bucket::{Bucket, Listed, Part, PutNew};
 use crate::error::BucketError;
@@ -34,14 +36,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::{Completer, Lsn, Ticket, crc};
-use thalweg_journal::{Fenced, Kept, Piece, Sink, SinkBatch, SinkError, Term};
+use thalweg_journal::{Fenced, Kept, Piece, Sink, SinkBatch, SinkError, Term, known_durable};
 use tokio::time::Instant;
 
 pub use record::fuzz_record;
 
-/// What holds a number below the floor is removed this long after it was written, by the bucket's clock: no process wakes
-/// up later and still has a request under way.
-const STAY_MS: i64 = 7 * 24 * 3600 * 1000;
+/// No process wakes up so long after it was deposed and still has a request under way.
+const STAY: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// How many batches behind the first free number are read for what was durable when they were sent.
+const GAP_READS: usize = 4;
 
 /// Objects that are read at the same time.
 const READS_AT_ONCE: usize = 16;
@@ -65,6 +69,8 @@ pub struct SinkOptions {
     pub answer_within: Duration,
     /// A take-over that finds more fences above the floor carries the batches over them.
     pub fences_max: usize,
+    /// An owner that was deposed so long ago, by the bucket's clock, completes no write any more.
+    pub stay: Duration,
     /// Faults to plant.
     #[cfg(feature = "faults")]
     pub faults: Faults,
@@ -76,6 +82,7 @@ impl Default for SinkOptions {
             in_flight_max: 8,
             answer_within: Duration::from_secs(10),
             fences_max: 16,
+            stay: STAY,
             #[cfg(feature = "faults")]
             faults: Faults::default(),
         }
@@ -357,7 +364,7 @@ impl Inner {
     async fn fence(self: Arc<Self>, term: Term) -> Result<(), SinkError> {
         let mut journal = Found::default();
         let mut reach = Reach::default();
-        let mut may_carry = true;
+        let (mut may_carry, mut is_suspect) = (true, false);
         loop {
             self.look(&mut journal, Depth::FromFloor).await?;
             if let Some(DamagedHead { key, why }) = journal.damaged.first() {
@@ -365,6 +372,13 @@ impl Inner {
             }
             if let Some(by) = journal.later(term) {
                 return Err(Fenced { term: term.number, by }.into());
+            }
+            // A list in several parts may lack what was written meanwhile: it is looked at twice.
+            if let Some(DamagedHead { key, why }) = self.gap(&journal).await? {
+                if std::mem::replace(&mut is_suspect, true) {
+                    return Err(failed("reading", format!("the journal's object {key} is damaged: {why}")));
+                }
+                continue;
             }
             let (floor, number) = (journal.floor(), journal.first_free());
             let last = journal.heads.get(&number.wrapping_sub(1));
@@ -392,7 +406,6 @@ impl Inner {
                 put(reach.next(number)).await?;
             }
         }
-        self.remove_old(&journal).await;
         let mut state = self.state.lock();
         let deposed = std::mem::take(&mut state.flights);
         *state = journal.state(Some(term));
@@ -403,6 +416,8 @@ impl Inner {
         let unneeded = state.unneeded();
         drop(state);
         self.remove(unneeded);
+        let inner = Arc::clone(&self);
+        self.bucket.start(async move { inner.remove_old(&journal).await });
         for flight in deposed.into_values() {
             let fenced = Fenced { term: flight.record.head.term.number, by: term.number };
             flight.answer.into_iter().for_each(|answer| answer.complete(Err(fenced.into())));
@@ -420,7 +435,14 @@ impl Inner {
         let (first, floor) = (journal.first_free(), journal.floor());
         let mut records = Vec::new();
         for (number, (at, batch)) in (first..).zip(&batches) {
-            let (origin, bytes) = self.batch(*at, *batch).await?;
+            let (origin, bytes) = match self.batch(*at, *batch).await {
+                Ok(found) => found,
+                // Recovery says so, if it needs the batch.
+                Err(error) => {
+                    tracing::debug!(%error, "the batches of an idle unit stay where they are");
+                    return Ok(());
+                }
+            };
             records.push(Record::carried(number, floor, term, *at, origin, &bytes));
         }
         // Without a batch there is nothing to cut off: the object only has the floor.
@@ -445,7 +467,8 @@ impl Inner {
     async fn see(self: Arc<Self>) -> Result<SeenJournal, SinkError> {
         let mut journal = Found::default();
         self.look(&mut journal, Depth::All).await?;
-        let damaged = std::mem::take(&mut journal.damaged);
+        let mut damaged = std::mem::take(&mut journal.damaged);
+        damaged.extend(self.gap(&journal).await?);
         let state = journal.state(None);
         let batches = state.batches.len() as u64;
         *self.state.lock() = state;
@@ -492,16 +515,65 @@ impl Inner {
         }
     }
 
-    /// Removes what stands below the floor and was written long ago.
+    /// Removes what is old, below the floor, and under a number that no owner can still write. When an object was written
+    /// says nothing of that: an owner may come to a number long after, and be deposed just now. But who has written
+    /// anything beside fences had stopped every owner before it by then, and began behind its own fence.
     async fn remove_old(&self, journal: &Found) {
-        let floor = journal.floor();
-        let stay = if self.options.faults().fence_trimmed() { 0 } else { STAY_MS };
-        let old = journal.modified_ms.range(..floor).filter(|(_, modified)| journal.newest_ms - **modified >= stay);
-        let term = |number| journal.heads.get(number).map_or(Term { number: 0, salt: 0 }, |head| head.term);
-        let keys: Vec<String> = old.map(|(number, _)| self.key(*number, term(number))).collect();
+        let stay = if self.options.faults().fence_trimmed() { 0 } else { self.options.stay.as_millis() as i64 };
+        let is_old =
+            |number: &u64| journal.modified_ms.get(number).is_some_and(|modified| journal.newest_ms - modified >= stay);
+        let below = journal.modified_ms.range(..journal.floor()).map(|(number, _)| *number).filter(is_old);
+        let below: Vec<u64> = below.collect();
+        if below.is_empty() {
+            return;
+        }
+        let known = journal.heads.iter().filter(|(number, _)| is_old(number));
+        let mut heads: BTreeMap<u64, Head> = known.map(|(number, head)| (*number, *head)).collect();
+        let unknown: Vec<u64> = below.iter().copied().filter(|number| !heads.contains_key(number)).collect();
+        let mut reads =
+            std::pin::pin!(stream::iter(unknown).map(|number| self.head(key(number))).buffered(READS_AT_ONCE));
+        while let Some(read) = reads.next().await {
+            if let Ok(Some(Ok(head))) = read {
+                heads.insert(head.number, head);
+            }
+        }
+        let writers = heads.values().filter(|head| head.what != What::Fence).map(|head| head.term.number);
+        let Some(writer) = writers.max() else { return };
+        let fences = heads.values().filter(|head| head.what == What::Fence && head.term.number == writer);
+        let Some(began) = fences.map(|head| head.number).min() else { return };
+        let gone = below.iter().filter(|number| **number < began).filter_map(|number| heads.get(number));
+        let keys: Vec<String> = gone.map(|head| self.key(head.number, head.term)).collect();
         if let Err(error) = self.bucket.delete(keys).await {
             tracing::debug!(%error, "old objects of a journal stay");
         }
+    }
+
+    /// What shows that the journal is not whole. A batch behind the first free number was under way together with one that
+    /// is not there; so everything that was durable when it was sent stands before both.
+    async fn gap(&self, journal: &Found) -> Result<Option<DamagedHead>, SinkError> {
+        let free = journal.first_free();
+        let behind: Vec<&Head> =
+            journal.heads.range(free..).map(|(_, head)| head).filter(|head| head.batch().is_some()).collect();
+        if behind.is_empty() {
+            return Ok(None);
+        }
+        let batches = journal.state(None).batches;
+        let end = batches.last_key_value().map_or(Lsn::ZERO, |(at, batch)| at.plus(batch.len));
+        // The last ones know most.
+        for head in behind.into_iter().rev().take(GAP_READS) {
+            let found = self.bucket.get(&self.key(head.number, head.term)).await;
+            let Some(found) = found.map_err(|error| failed("reading", error))? else { continue };
+            let Some((_, _, bytes)) = Record::decode(&found.bytes).ok().and_then(Record::into_batch) else { continue };
+            if let Some(known) = known_durable(&bytes).filter(|known| *known > end) {
+                let key = self.key(free, head.term);
+                let why = format!(
+                    "it is missing: object {} says that everything below {known} was durable, and the journal ends at {end}",
+                    head.number
+                );
+                return Ok(Some(DamagedHead { key, why }));
+            }
+        }
+        Ok(None)
     }
 
     /// Whole batches from the one that holds the first position.
@@ -546,11 +618,11 @@ impl Inner {
 pub struct SeenJournal {
     /// Batches that are part of the journal.
     pub batches: u64,
-    /// Objects whose heads cannot be read. No owner can take the unit over while there are any.
+    /// Objects whose heads cannot be read, or that are missing.
     pub damaged: Vec<DamagedHead>,
 }
 
-/// An object of a journal whose head cannot be read.
+/// An object of a journal that is missing, or whose head cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedHead {
     /// Its key, behind the bucket's prefix.

@@ -6,6 +6,8 @@ use thalweg_journal::Term;
 
 const MAGIC: [u8; 8] = *b"THWGJOUR";
 const FORMAT: u32 = 1;
+/// That of carried batches, which older programs do not know.
+const FORMAT_OF_CARRIED: u32 = 2;
 /// Magic, format, kind, sequence number, floor, term, salt, position, length, two checksums.
 pub(crate) const HEAD_BYTES: usize = 72;
 
@@ -20,6 +22,13 @@ pub(crate) enum What {
     Cut(Lsn),
     /// A batch at a position, which an earlier term wrote under a lower number. The body begins with that term.
     Carried(Lsn),
+}
+
+impl What {
+    /// The version of its form.
+    fn format(self) -> u32 {
+        if matches!(self, Self::Carried(_)) { FORMAT_OF_CARRIED } else { FORMAT }
+    }
 }
 
 /// The length in bytes of the term in front of a batch that was carried.
@@ -86,7 +95,7 @@ impl Record {
             What::Carried(at) => (4, at),
         };
         out.extend_from_slice(&MAGIC);
-        out.put_u32(FORMAT);
+        out.put_u32(what.format());
         out.put_u32(kind);
         out.put_u64(number);
         out.put_u64(floor);
@@ -125,8 +134,8 @@ impl Head {
             Ok((format, kind, numbers, fields.u32()?, fields.u32()?))
         };
         let Ok((format, kind, numbers, sum, head_sum)) = read() else { return wrong("it is cut in its head") };
-        if format > FORMAT {
-            return Err(format!("it has format {format}, and this program reads formats up to {FORMAT}"));
+        if format > FORMAT_OF_CARRIED {
+            return Err(format!("it has format {format}, and this program reads formats up to {FORMAT_OF_CARRIED}"));
         }
         let [number, floor, term, salt, position, len] = numbers;
         let what = match kind {
@@ -144,7 +153,8 @@ impl Head {
             What::Carried(_) => len > CARRIED_TERM,
             What::Fence | What::Cut(_) => len == 0,
         };
-        let is_sound = format == FORMAT && floor <= number && is_len_sound && (what != What::Fence || position == 0);
+        let is_sound =
+            format == what.format() && floor <= number && is_len_sound && (what != What::Fence || position == 0);
         if !is_sound {
             return wrong("its head contradicts itself");
         }

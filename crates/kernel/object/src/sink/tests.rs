@@ -1,0 +1,115 @@
+//! What owners find that follow each other with days between them, or in a bucket that has lost an object.
+
+use super::*;
+use crate::bucket::BucketOptions;
+use thalweg_journal::Sink as _;
+
+const STAY: Duration = Duration::from_millis(300);
+
+fn term(number: u64) -> Term {
+    Term { number, salt: number }
+}
+
+fn bucket() -> Bucket {
+    Bucket::open(&"memory:".parse().unwrap(), BucketOptions::default()).unwrap()
+}
+
+fn sink(bucket: &Bucket) -> ObjectSink {
+    ObjectSink::new(bucket.clone(), "unit", SinkOptions { stay: STAY, ..SinkOptions::default() })
+}
+
+/// A batch of ten bytes behind its header, which says that everything before `known` was durable.
+fn batch(known: u64) -> Bytes {
+    let mut bytes = vec![0; 34];
+    bytes[16..24].copy_from_slice(&known.to_le_bytes());
+    bytes.into()
+}
+
+/// Writes an object as the owner of this term would.
+fn write(bucket: &Bucket, number: u64, by: Term, what: What, body: Bytes) {
+    let bytes = Record::new(number, 0, by, what, body).encode();
+    let key = format!("j/unit/{}", key(number));
+    assert_eq!(bucket.settle_once(&key, bytes.clone()).unwrap(), bytes);
+}
+
+fn has(bucket: &Bucket, number: u64) -> bool {
+    bucket.read(&format!("j/unit/{}", key(number))).unwrap().is_some()
+}
+
+fn append(sink: &ObjectSink, at: u64, by: Term) {
+    let batch = SinkBatch { at: Lsn(at), term: by, bytes: batch(0) };
+    assert_eq!(sink.append(batch).wait(), Ok(Kept::Durable));
+}
+
+#[test]
+fn an_old_object_stays_while_an_owner_that_was_deposed_lately_could_write_its_number() {
+    let bucket = bucket();
+    let first = sink(&bucket);
+    first.fence(term(1)).wait().unwrap();
+    append(&first, 0, term(1));
+    append(&first, 34, term(1));
+    // Behind the number 3, which never came, two objects that came late.
+    for number in [5, 6] {
+        write(&bucket, number, term(1), What::Batch(Lsn(34 * number)), batch(0));
+    }
+    let idle = sink(&bucket);
+    idle.fence(term(2)).wait().unwrap();
+    assert!(has(&bucket, 3) && !has(&bucket, 4), "its fence");
+    std::thread::sleep(STAY + Duration::from_millis(100));
+    // Days later the owner writes again. It has 4, is about to write 5, and 7 and 8 are written.
+    for (number, at) in [(4, 68), (7, 136), (8, 170)] {
+        write(&bucket, number, term(2), What::Batch(Lsn(at)), batch(0));
+    }
+    // It is deposed, and its successor settles.
+    let third = sink(&bucket);
+    third.fence(term(3)).wait().unwrap();
+    third.truncate(Lsn(102), term(3)).wait().unwrap();
+    append(&third, 102, term(3));
+    append(&third, 136, term(3));
+    third.trim(Lsn(136), Lsn(170));
+    append(&third, 170, term(3));
+    let fourth = sink(&bucket);
+    fourth.fence(term(4)).wait().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(has(&bucket, 5), "the owner could write 5 now, and acknowledge what stands at 7 and 8");
+    assert!(!has(&bucket, 4) && !has(&bucket, 7), "what is not needed is removed");
+    // Once the third has written something so long ago, nobody comes back to numbers before its fence.
+    std::thread::sleep(STAY);
+    sink(&bucket).fence(term(5)).wait().unwrap();
+    for _ in 0..100 {
+        if !has(&bucket, 5) && !has(&bucket, 3) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("what holds numbers of owners that are long deposed stays");
+}
+
+#[test]
+fn an_object_that_was_acknowledged_and_is_missing_is_told_from_one_that_never_came() {
+    let bucket = bucket();
+    let owner = sink(&bucket);
+    owner.fence(term(1)).wait().unwrap();
+    for number in 1..=5 {
+        // Each is sent when all before it are durable, but for the last two: they are under way together.
+        let known = 34 * (number - 1).min(3);
+        write(&bucket, number, term(1), What::Batch(Lsn(34 * (number - 1))), batch(known));
+    }
+    bucket.remove(&format!("j/unit/{}", key(4))).unwrap();
+    sink(&bucket).fence(term(2)).wait().unwrap();
+    assert!(has(&bucket, 4), "4 was under way, and nobody was told of 5: the fence takes its place");
+
+    let bucket = self::bucket();
+    sink(&bucket).fence(term(1)).wait().unwrap();
+    for number in 1..=5 {
+        write(&bucket, number, term(1), What::Batch(Lsn(34 * (number - 1))), batch(34 * (number - 1)));
+    }
+    bucket.remove(&format!("j/unit/{}", key(3))).unwrap();
+    let refused = sink(&bucket).fence(term(2)).wait().unwrap_err();
+    assert!(refused.to_string().contains("it is missing"), "{refused}");
+    assert!(!has(&bucket, 3), "nothing takes its place: it may be put back");
+    assert_eq!(sink(&bucket).see().unwrap().damaged.len(), 1);
+    write(&bucket, 3, term(1), What::Batch(Lsn(68)), batch(68));
+    sink(&bucket).fence(term(2)).wait().unwrap();
+    assert!(sink(&bucket).see().unwrap().damaged.is_empty());
+}
