@@ -89,14 +89,16 @@ impl Prefix {
     }
 
     /// As [`Self::settle`], for a server on this data folder, which remembers the prefix: refuses a store that has lost it.
+    /// The server of a data folder that had no replicated stream has lost nothing.
     pub fn settle_for(
         bucket: &Bucket,
         units: u64,
         is_of_nodes: bool,
         (folder, store): (&Path, &str),
     ) -> anyhow::Result<Self> {
-        if let Some(noted) = Folder::prefix_of(folder, store)
-            && Self::find(bucket).ok().flatten().map(|found| found.id()) != Some(noted)
+        let has_units = is_of_nodes || Folder::replicated_store_of(folder).as_deref() == Some(store);
+        if let Some(noted) = Folder::prefix_of(folder, store).filter(|_| has_units)
+            && Self::find(bucket)?.map(|found| found.id()) != Some(noted)
         {
             anyhow::bail!("{GONE}. If that is meant, start with an empty folder instead of {}", folder.display());
         }

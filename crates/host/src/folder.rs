@@ -223,7 +223,12 @@ impl Folder {
     /// The store that has replicated streams of this folder's server.
     #[must_use]
     pub fn replicated_store(&self) -> Option<String> {
-        Some(fs::read_to_string(self.path.join(REPLICATED)).ok()?.trim().to_owned())
+        Self::replicated_store_of(&self.path)
+    }
+
+    /// The same, of the folder at this path.
+    pub(crate) fn replicated_store_of(path: &Path) -> Option<String> {
+        Some(fs::read_to_string(path.join(REPLICATED)).ok()?.trim().to_owned())
     }
 
     /// Notes that replicated streams are in this store: no server may forget their names.

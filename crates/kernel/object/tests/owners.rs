@@ -118,7 +118,7 @@ fn an_acknowledgement_before_the_object_is_written_is_noticed() {
 
 #[test]
 fn an_acknowledgement_before_objects_with_lower_numbers_is_noticed() {
-    caught("before lower", Faults { acknowledged_before_lower: true, ..Faults::default() }, 2000);
+    caught("before lower", Faults { acknowledged_before_lower: true, ..Faults::default() }, 5000);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_fence_that_is_trimmed_is_noticed() {
 
 #[test]
 fn a_void_object_that_is_trimmed_is_noticed() {
-    caught("trimmed void object", Faults { void_trimmed: true, ..Faults::default() }, 2000);
+    caught("trimmed void object", Faults { void_trimmed: true, ..Faults::default() }, 5000);
 }
 
 #[test]

@@ -89,7 +89,7 @@ impl Conditions {
         let sink = SinkOptions {
             in_flight_max: [1, 2, 5][pick(3) as usize],
             answer_within: every.mul_f64([1.0, 3.0][pick(2) as usize]),
-            fences_max: [0, 4, 16][pick(3) as usize],
+            fences_max: [0, 4, 16][(seed / 7 % 3) as usize],
             faults: plan.sink,
             ..SinkOptions::default()
         };

@@ -104,7 +104,7 @@ fn an_acknowledgement_before_the_put_is_seen() {
 
 #[test]
 fn a_lease_from_the_end_of_its_writing_is_seen() {
-    caught(of_nodes(Faults { lease_from_end: true, ..Default::default() }), Focus::LateAnswers, 400);
+    caught(of_nodes(Faults { lease_from_end: true, ..Default::default() }), Focus::LateAnswers, 800);
 }
 
 #[test]

@@ -307,7 +307,7 @@ impl Inner {
         self.remove(unneeded);
     }
 
-    /// Removes objects in the background. Those that stay are found by the next take-over.
+    /// Removes objects in the background. Those that stay are removed by a take-over, days later.
     fn remove(self: &Arc<Self>, numbers: Vec<u64>) {
         if numbers.is_empty() {
             return;
@@ -364,7 +364,7 @@ impl Inner {
     async fn fence(self: Arc<Self>, term: Term) -> Result<(), SinkError> {
         let mut journal = Found::default();
         let mut reach = Reach::default();
-        let (mut may_carry, mut is_suspect) = (true, false);
+        let (mut may_carry, mut suspect, mut carried) = (true, None, BTreeSet::new());
         loop {
             self.look(&mut journal, Depth::FromFloor).await?;
             if let Some(DamagedHead { key, why }) = journal.damaged.first() {
@@ -373,10 +373,10 @@ impl Inner {
             if let Some(by) = journal.later(term) {
                 return Err(Fenced { term: term.number, by }.into());
             }
-            // A list in several parts may lack what was written meanwhile: it is looked at twice.
-            if let Some(DamagedHead { key, why }) = self.gap(&journal).await? {
-                if std::mem::replace(&mut is_suspect, true) {
-                    return Err(failed("reading", format!("the journal's object {key} is damaged: {why}")));
+            if let Some(gap) = self.gap(&journal).await? {
+                let now = Some((journal.first_free(), journal.floor()));
+                if std::mem::replace(&mut suspect, now) == now {
+                    return Err(failed("reading", format!("the journal's object {} is damaged: {}", gap.key, gap.why)));
                 }
                 continue;
             }
@@ -385,6 +385,7 @@ impl Inner {
             // Its own fence, or what it has carried since.
             if last.is_some_and(|last| last.term == term) {
                 if std::mem::take(&mut may_carry) && journal.fences() > self.options.fences_max {
+                    carried = journal.state(None).stored;
                     self.carry(&journal, term).await?;
                     continue;
                 }
@@ -412,12 +413,13 @@ impl Inner {
         if self.options.faults().void_trimmed() {
             let others = journal.heads.values().filter(|head| head.what != What::Fence);
             state.stored.extend(others.map(|head| head.number));
+            carried.extend(state.unneeded());
         }
-        let unneeded = state.unneeded();
+        let floor = journal.floor();
         drop(state);
-        self.remove(unneeded);
+        self.remove(carried.into_iter().filter(|number| *number < floor).collect());
         let inner = Arc::clone(&self);
-        self.bucket.start(async move { inner.remove_old(&journal).await });
+        self.bucket.start(async move { inner.remove_old(&journal, term).await });
         for flight in deposed.into_values() {
             let fenced = Fenced { term: flight.record.head.term.number, by: term.number };
             flight.answer.into_iter().for_each(|answer| answer.complete(Err(fenced.into())));
@@ -467,8 +469,14 @@ impl Inner {
     async fn see(self: Arc<Self>) -> Result<SeenJournal, SinkError> {
         let mut journal = Found::default();
         self.look(&mut journal, Depth::All).await?;
+        let mut gap = self.gap(&journal).await?;
+        if gap.is_some() {
+            let before = (journal.first_free(), journal.floor());
+            self.look(&mut journal, Depth::All).await?;
+            gap = self.gap(&journal).await?.filter(|_| (journal.first_free(), journal.floor()) == before);
+        }
         let mut damaged = std::mem::take(&mut journal.damaged);
-        damaged.extend(self.gap(&journal).await?);
+        damaged.extend(gap);
         let state = journal.state(None);
         let batches = state.batches.len() as u64;
         *self.state.lock() = state;
@@ -517,39 +525,48 @@ impl Inner {
 
     /// Removes what is old, below the floor, and under a number that no owner can still write. When an object was written
     /// says nothing of that: an owner may come to a number long after, and be deposed just now. But who has written
-    /// anything beside fences had stopped every owner before it by then, and began behind its own fence.
-    async fn remove_old(&self, journal: &Found) {
-        let stay = if self.options.faults().fence_trimmed() { 0 } else { self.options.stay.as_millis() as i64 };
-        let is_old =
-            |number: &u64| journal.modified_ms.get(number).is_some_and(|modified| journal.newest_ms - modified >= stay);
-        let below = journal.modified_ms.range(..journal.floor()).map(|(number, _)| *number).filter(is_old);
-        let below: Vec<u64> = below.collect();
-        if below.is_empty() {
+    /// anything beside fences had stopped every owner before it by then; and it, and every later one, writes only behind
+    /// its own fences, of which the first stays until a later owner's objects are so old.
+    async fn remove_old(&self, journal: &Found, term: Term) {
+        let stay = if self.options.faults().fence_trimmed() { 0 } else { self.options.stay.as_millis() };
+        // The bucket's clock, when this owner wrote.
+        let own = journal.heads.values().filter(|head| head.term == term).map(|head| head.number).max();
+        let Some(now) = own.and_then(|number| journal.modified_ms.get(&number)).copied() else { return };
+        let is_old = |number: &u64| {
+            let age = journal.modified_ms.get(number).map(|modified| now.saturating_sub(*modified));
+            age.and_then(|age| u128::try_from(age).ok()).is_some_and(|age| age >= stay)
+        };
+        let below: Vec<u64> = journal.modified_ms.range(..journal.floor()).map(|(number, _)| *number).collect();
+        if !below.iter().any(is_old) {
             return;
         }
-        let known = journal.heads.iter().filter(|(number, _)| is_old(number));
-        let mut heads: BTreeMap<u64, Head> = known.map(|(number, head)| (*number, *head)).collect();
+        let mut heads = journal.heads.clone();
         let unknown: Vec<u64> = below.iter().copied().filter(|number| !heads.contains_key(number)).collect();
         let mut reads =
             std::pin::pin!(stream::iter(unknown).map(|number| self.head(key(number))).buffered(READS_AT_ONCE));
         while let Some(read) = reads.next().await {
-            if let Ok(Some(Ok(head))) = read {
-                heads.insert(head.number, head);
+            match read {
+                Ok(Some(Ok(head))) => drop(heads.insert(head.number, head)),
+                Ok(None) => {}
+                // It could be the fence that counts.
+                Ok(Some(Err(_))) | Err(_) => return,
             }
         }
-        let writers = heads.values().filter(|head| head.what != What::Fence).map(|head| head.term.number);
-        let Some(writer) = writers.max() else { return };
-        let fences = heads.values().filter(|head| head.what == What::Fence && head.term.number == writer);
+        let writers = heads.values().filter(|head| head.what != What::Fence && is_old(&head.number));
+        let Some(writer) = writers.map(|head| head.term.number).max() else { return };
+        let fences = heads.values().filter(|head| head.what == What::Fence && head.term.number >= writer);
         let Some(began) = fences.map(|head| head.number).min() else { return };
-        let gone = below.iter().filter(|number| **number < began).filter_map(|number| heads.get(number));
-        let keys: Vec<String> = gone.map(|head| self.key(head.number, head.term)).collect();
+        let gone = below.iter().filter(|number| **number < began && is_old(number));
+        let keys: Vec<String> =
+            gone.filter_map(|number| heads.get(number)).map(|head| self.key(head.number, head.term)).collect();
         if let Err(error) = self.bucket.delete(keys).await {
             tracing::debug!(%error, "old objects of a journal stay");
         }
     }
 
     /// What shows that the journal is not whole. A batch behind the first free number was under way together with one that
-    /// is not there; so everything that was durable when it was sent stands before both.
+    /// is not there; so everything that was durable when it was sent stands before both. An owner that lives may have raised
+    /// the floor meanwhile: only what a second look finds, too, is proved.
     async fn gap(&self, journal: &Found) -> Result<Option<DamagedHead>, SinkError> {
         let free = journal.first_free();
         let behind: Vec<&Head> =
@@ -566,6 +583,10 @@ impl Inner {
             let Some((_, _, bytes)) = Record::decode(&found.bytes).ok().and_then(Record::into_batch) else { continue };
             if let Some(known) = known_durable(&bytes).filter(|known| *known > end) {
                 let key = self.key(free, head.term);
+                // The list may have been older than the objects behind it.
+                if self.bucket.get(&key).await.map_err(|error| failed("reading", error))?.is_some() {
+                    return Ok(None);
+                }
                 let why = format!(
                     "it is missing: object {} says that everything below {known} was durable, and the journal ends at {end}",
                     head.number

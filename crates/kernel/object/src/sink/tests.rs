@@ -113,3 +113,48 @@ fn an_object_that_was_acknowledged_and_is_missing_is_told_from_one_that_never_ca
     sink(&bucket).fence(term(2)).wait().unwrap();
     assert!(sink(&bucket).see().unwrap().damaged.is_empty());
 }
+
+#[test]
+fn evidence_that_was_removed_itself_frees_no_number() {
+    let bucket = bucket();
+    let far = 1_030;
+    // An owner with late objects ahead and a far fence; its successor, which has written; both long ago.
+    write(&bucket, 10, term(1), What::Fence, Bytes::new());
+    for number in 24..=27 {
+        write(&bucket, number, term(1), What::Batch(Lsn(34 * number)), batch(0));
+    }
+    write(&bucket, far, term(1), What::Fence, Bytes::new());
+    let settled = |number, by, floor, at| {
+        let bytes = Record::new(number, floor, by, What::Batch(Lsn(at)), batch(0)).encode();
+        bucket.settle_once(&format!("j/unit/{}", key(number)), bytes).unwrap();
+    };
+    write(&bucket, 20, term(2), What::Fence, Bytes::new());
+    settled(21, term(2), 21, 0);
+    settled(22, term(2), 21, 34);
+    settled(23, term(2), 21, 68);
+    write(&bucket, 33, term(2), What::Fence, Bytes::new());
+    std::thread::sleep(STAY + Duration::from_millis(50));
+    // The third fences at 28; days later it has everything from 29 on but 33, which is under way, and is deposed.
+    let third = sink(&bucket);
+    third.fence(term(3)).wait().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(has(&bucket, 28) && has(&bucket, 20) && !has(&bucket, 10), "what is before the second's fence is free");
+    std::thread::sleep(STAY);
+    for number in [29, 30, 31, 32, 34, 35, 36] {
+        settled(number, term(3), 21, 34 * (number - 26));
+    }
+    let fourth = sink(&bucket);
+    fourth.fence(term(4)).wait().unwrap();
+    fourth.truncate(Lsn(34 * 7), term(4)).wait().unwrap();
+    append(&fourth, 34 * 7, term(4));
+    append(&fourth, 34 * 8, term(4));
+    fourth.trim(Lsn(34 * 8), Lsn(34 * 9));
+    append(&fourth, 34 * 9, term(4));
+    std::thread::sleep(Duration::from_millis(100));
+    sink(&bucket).fence(term(5)).wait().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(
+        has(&bucket, 28) && has(&bucket, 33),
+        "the third could write 33 now, and acknowledge what stands behind it"
+    );
+}
