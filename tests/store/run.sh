@@ -270,6 +270,13 @@ stop_server
 # A bucket that is emptied under replicated streams.
 rm -rf "$WORK/data" && mkdir -m 700 "$WORK/lost"
 start --store "file://$WORK/lost" --commit-interval 20ms && within 20 is_open
+says 201 PUT local -H 'Content-Type: text/plain' >/dev/null
+rm -rf "$WORK"/lost/*
+sleep 17
+check "a server whose disk has everything goes on without its bucket" says 200 GET local
+stop_server
+check "and makes units anew when it starts" start --store "file://$WORK/lost" --commit-interval 20ms
+within 20 is_open
 says 201 PUT kept -H 'Stream-Durability: replicated' -H 'Content-Type: text/plain' >/dev/null
 rm -rf "$WORK"/lost/*
 ended() { ! kill -0 $SERVER_PID 2>/dev/null; }

@@ -128,9 +128,10 @@ impl Prefix {
 
     /// A key of some unit's root, object or journal, or of what belongs to all of them.
     fn part_of_units(bucket: &Bucket) -> anyhow::Result<Option<String>> {
-        for (folder, of_mirror) in [("m/", "main"), ("j/", "main/"), ("d/", "main/")] {
+        let is_of_mirror = |key: &str| key.split('/').next() == Some(crate::mirror::UNIT);
+        for folder in ["m/", "j/", "d/"] {
             let mut listed = bucket.objects(folder)?.into_iter();
-            if let Some(one) = listed.find(|listed| !listed.key.starts_with(of_mirror)) {
+            if let Some(one) = listed.find(|listed| !is_of_mirror(&listed.key)) {
                 return Ok(Some(format!("{folder}{}", one.key)));
             }
         }
@@ -311,7 +312,7 @@ impl<A: Attachment + Sync> BucketUnit<A> {
         (disk, cache_bytes): (&dyn Disk, u64),
         config: &Config,
     ) -> anyhow::Result<Self> {
-        // Before anything is written: a unit would be made anew in a bucket that has lost it.
+        // A bucket that has lost the prefix is asked before this owner writes to it: the unit would be made anew there.
         anyhow::ensure!(prefix.is_there(bucket)?, GONE);
         let name = unit.name();
         let objects: Arc<ObjectStorage> = Arc::new(ObjectStorage::new(bucket.clone(), &name));

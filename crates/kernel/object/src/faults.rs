@@ -11,7 +11,7 @@ thalweg_base::planted_faults! {
     acknowledged_before_lower,
     /// A fence is removed with the objects that are not needed any more.
     fence_trimmed,
-    /// What a take-over finds void is removed with the objects that are not needed any more.
+    /// Objects that a take-over finds void are removed with those that the floor has passed.
     void_trimmed,
     /// The object that names the new floor is written before all batches are carried over it.
     floor_before_carried,

@@ -41,5 +41,5 @@ pub use mirror::{Mirror, MirrorError, Mirrored, MirroredTail};
 pub use simulated::{SimulatedBucket, Weather};
 #[doc(hidden)]
 pub use sink::fuzz_record;
-pub use sink::{DamagedHead, ObjectSink, SeenJournal, SinkOptions};
+pub use sink::{DamagedObject, ObjectSink, SeenJournal, SinkOptions};
 pub use storage::ObjectStorage;

@@ -127,8 +127,8 @@ struct Making {
     content: Vec<u8>,
 }
 
-#[allow(clippy::large_enum_variant, reason = "a world has a handful of them")]
 /// A process: it opens the unit, or has it (or believes so).
+#[allow(clippy::large_enum_variant, reason = "a world has a handful of processes")]
 enum Process {
     Opening(Opening, One, Two),
     Owner { one: Index<One>, two: Index<Two>, unit: Arc<Unit>, making: Vec<Making>, made: Vec<(ObjectId, u64)> },

@@ -98,9 +98,9 @@ impl Opener {
         BucketUnit::open(bucket, prefix, Which::Streams(0), (disk, self.config.cache_bytes.0 / 4), &self.config)
     }
 
-    /// Stops this process if the bucket has lost the unit.
+    /// Stops this process if the bucket has lost replicated streams. Without any, the disk has everything.
     fn watch_prefix(&self) {
-        if let Some(opened) = self.opened.get() {
+        if let Some(opened) = self.opened.get().filter(|opened| !opened.kernel.logs.is_empty()) {
             opened.prefix.watch(&opened.bucket);
         }
     }

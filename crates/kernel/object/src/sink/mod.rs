@@ -12,10 +12,11 @@
 //! first hole that a take-over found.
 //!
 //! *What goes.* Every object names the *floor*: no object with a lower number is needed. Objects below it are removed
-//! when an object that names it is written, but never the last one. Fences stay, and so does what a take-over
-//! finds void, until all owners that could write their numbers were deposed [`SinkOptions::stay`] ago: a number that was
-//! freed could be written by an owner that has slept since, and all that it wrote behind it would be acknowledged. Where owners follow each other and write little, a
-//! take-over *carries* the batches over the fences: it writes them again under its own numbers, and names those as floor.
+//! when an object that names it is written, but never the last one. Fences stay, and so does what a take-over finds void,
+//! until all owners that could write their numbers were deposed [`SinkOptions::stay`] ago: a number that was freed could be
+//! written by an owner that has slept since, and all that it wrote behind it would be acknowledged. Where owners follow
+//! each other and write little, a take-over *carries* the batches over the fences: it writes them again under its own
+//! numbers, and names those as floor.
 
 mod reach;
 pub(crate) mod record;
@@ -69,7 +70,7 @@ pub struct SinkOptions {
     pub answer_within: Duration,
     /// A take-over that finds more fences above the floor carries the batches over them.
     pub fences_max: usize,
-    /// An owner that was deposed so long ago, by the bucket's clock, completes no write any more.
+    /// How long after it was deposed, by the bucket's clock, an owner may still complete a write.
     pub stay: Duration,
     /// Faults to plant.
     #[cfg(feature = "faults")]
@@ -317,7 +318,7 @@ impl Inner {
         let inner = Arc::clone(self);
         self.bucket.start(async move {
             if let Err(error) = inner.bucket.delete(keys).await {
-                tracing::warn!(%error, "objects of a journal that are not needed stay until it is opened again");
+                tracing::warn!(%error, "objects of a journal that are not needed stay; a take-over removes them, days later");
             }
         });
     }
@@ -345,7 +346,7 @@ impl Inner {
     }
 
     /// Reads the head of a journal's object, or what is wrong with it. `None`: it is missing.
-    async fn head(&self, listed: String) -> Result<Option<Result<Head, DamagedHead>>, SinkError> {
+    async fn head(&self, listed: String) -> Result<Option<Result<Head, DamagedObject>>, SinkError> {
         let key = format!("{}{listed}", self.folder);
         let head = match self.bucket.get_range(&key, 0..HEAD_BYTES as u64).await {
             Err(error) => return Err(failed("reading", error)),
@@ -358,7 +359,7 @@ impl Inner {
             true => Ok(head),
             false => Err(format!("it has the number {}", head.number)),
         });
-        Ok(Some(head.map_err(|why| DamagedHead { key, why })))
+        Ok(Some(head.map_err(|why| DamagedObject { key, why })))
     }
 
     async fn fence(self: Arc<Self>, term: Term) -> Result<(), SinkError> {
@@ -367,7 +368,7 @@ impl Inner {
         let (mut may_carry, mut suspect, mut carried) = (true, None, BTreeSet::new());
         loop {
             self.look(&mut journal, Depth::FromFloor).await?;
-            if let Some(DamagedHead { key, why }) = journal.damaged.first() {
+            if let Some(DamagedObject { key, why }) = journal.damaged.first() {
                 return Err(failed("reading", format!("the journal's object {key} is damaged: {why}")));
             }
             if let Some(by) = journal.later(term) {
@@ -489,7 +490,6 @@ impl Inner {
         let is_by_term = self.options.faults().key_with_term();
         'again: loop {
             let listed = self.bucket.list(&self.folder).await.map_err(|error| failed("listing", error))?;
-            journal.newest_ms = listed.iter().map(|listed| listed.modified_ms).max().unwrap_or_default();
             journal.modified_ms.clear();
             journal.damaged.clear();
             let mut unknown = Vec::new();
@@ -567,18 +567,20 @@ impl Inner {
     /// What shows that the journal is not whole. A batch behind the first free number was under way together with one that
     /// is not there; so everything that was durable when it was sent stands before both. An owner that lives may have raised
     /// the floor meanwhile: only what a second look finds, too, is proved.
-    async fn gap(&self, journal: &Found) -> Result<Option<DamagedHead>, SinkError> {
+    async fn gap(&self, journal: &Found) -> Result<Option<DamagedObject>, SinkError> {
         let free = journal.first_free();
-        let behind: Vec<&Head> =
-            journal.heads.range(free..).map(|(_, head)| head).filter(|head| head.batch().is_some()).collect();
+        let behind = journal.heads.range(free..).map(|(_, head)| *head).filter(|head| head.batch().is_some());
+        let behind: Vec<Head> = behind.collect();
         if behind.is_empty() {
             return Ok(None);
         }
         let batches = journal.state(None).batches;
         let end = batches.last_key_value().map_or(Lsn::ZERO, |(at, batch)| at.plus(batch.len));
         // The last ones know most.
-        for head in behind.into_iter().rev().take(GAP_READS) {
-            let found = self.bucket.get(&self.key(head.number, head.term)).await;
+        let last = behind.into_iter().rev().take(GAP_READS);
+        let reads = last.map(async |head| (head, self.bucket.get(&self.key(head.number, head.term)).await));
+        let mut reads = std::pin::pin!(stream::iter(reads).buffered(GAP_READS));
+        while let Some((head, found)) = reads.next().await {
             let Some(found) = found.map_err(|error| failed("reading", error))? else { continue };
             let Some((_, _, bytes)) = Record::decode(&found.bytes).ok().and_then(Record::into_batch) else { continue };
             if let Some(known) = known_durable(&bytes).filter(|known| *known > end) {
@@ -591,7 +593,7 @@ impl Inner {
                     "it is missing: object {} says that everything below {known} was durable, and the journal ends at {end}",
                     head.number
                 );
-                return Ok(Some(DamagedHead { key, why }));
+                return Ok(Some(DamagedObject { key, why }));
             }
         }
         Ok(None)
@@ -640,12 +642,12 @@ pub struct SeenJournal {
     /// Batches that are part of the journal.
     pub batches: u64,
     /// Objects whose heads cannot be read, or that are missing.
-    pub damaged: Vec<DamagedHead>,
+    pub damaged: Vec<DamagedObject>,
 }
 
 /// An object of a journal that is missing, or whose head cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DamagedHead {
+pub struct DamagedObject {
     /// Its key, behind the bucket's prefix.
     pub key: String,
     /// What is wrong with it.
@@ -667,10 +669,9 @@ struct Found {
     /// Of those that were read.
     heads: BTreeMap<u64, Head>,
     /// Those that say nothing.
-    damaged: Vec<DamagedHead>,
+    damaged: Vec<DamagedObject>,
     /// When each of all that there are was written, by the bucket's clock.
     modified_ms: BTreeMap<u64, i64>,
-    newest_ms: i64,
 }
 
 impl Found {
