@@ -41,7 +41,7 @@ start_node() {
   local n=$1; shift
   rm -f "$WORK/ready-$n"
   "$THALWEG_BIN" serve --node "n$n" --listen "${ADDRESSES[$n]}" --advertise "http://127.0.0.1:${REACHED[$n]}" --data "$WORK/data-$n" \
-    --store "${LOCATION/127.0.0.1:$STORE_PORT/127.0.0.1:${BUCKETS[$n]}}" --commit-interval 20ms --settle-after 2s --long-poll-timeout 500ms \
+    --store "${LOCATION/127.0.0.1:$STORE_PORT/127.0.0.1:${BUCKETS[$n]}}" --units 16 --commit-interval 20ms --settle-after 2s --long-poll-timeout 500ms \
     --allow-origin https://example.com --webhook-targets local --ready-file "$WORK/ready-$n" "$@" >"$WORK/node-$n.out" 2>>"$WORK/node-$n.log" &
   PIDS[$n]=$!
   echo $! >"$WORK/pid-$n"
@@ -285,7 +285,7 @@ kill -KILL "${PIDS[2]}"; wait "${PIDS[2]}" 2>/dev/null; PIDS[2]=
 for one in "$AT"/n2-*; do echo junk >"$one"; done
 check "a dead node's streams are served although its announcement was replaced" within 20 serves_two
 OPS=$(grep -oE 'tw[a-z0-9]*[._-][A-Za-z0-9_.-]+' "$WORK/token" | head -1)
-is_alone() { [ "$(curl -s -H "authorization: Bearer $OPS" "http://${ADDRESSES[0]}/metrics" | awk '$1 == "thalweg_node_units_served" { printf "%.0f", $2 }')" = 16 ]; }
+is_alone() { [ "$(curl -s -H "authorization: Bearer $OPS" "http://${ADDRESSES[0]}/metrics" | awk '$1 == "thalweg_node_units_served" { printf "%.0f", $2 }')" = 6 ]; }
 check "all of its units" within 20 is_alone
 stop_nodes
 # ---- a bucket that is emptied, and one that is not whole
@@ -313,5 +313,45 @@ check "a check says that this object is damaged" bash -c "'$THALWEG_BIN' store c
 cp -r "$WORK/aside/m" "$WORK/lost/" && cp "$WORK/aside/units" "$WORK/lost/units"
 lone --data "$WORK/data-lost" >/dev/null 2>>"$WORK/lost.log" & PIDS=($!)
 check "with everything put back it serves again" within 30 curl -fs -o /dev/null "http://$LOST/v1/stream/one"
+# Another history begins in its place, while it sleeps.
+kill -STOP "${PIDS[0]}"
+rm -rf "$WORK"/lost/*
+SECOND=127.0.0.1:$(free_port)
+"$THALWEG_BIN" serve --node second --listen "$SECOND" --advertise "http://$SECOND" --units 2 --data "$WORK/data-second" --store "file://$WORK/lost" --ready-file "$WORK/second.ready" >/dev/null 2>"$WORK/second.log" & PIDS+=($!)
+check "another prefix begins where one was emptied" within 20 curl -fs -o /dev/null -X PUT "http://$SECOND/v1/stream/one" -H 'content-type: text/plain'
+second() { curl -fs -o /dev/null -X POST "http://$SECOND/v1/stream/one" -H 'content-type: text/plain' -d "$1"; }
+check "it takes appends" second begun
+(cd "$WORK/lost" && find . -path './[jdm]/*' -type f | sort) >"$WORK/second.before"
+kill -CONT "${PIDS[0]}"
+curl -s -m 5 -o /dev/null -X POST "http://$LOST/v1/stream/one" -H 'content-type: application/octet-stream' -d late
+check "who owned the first one stops" within 40 ended "${PIDS[0]}"
+check "and removed nothing of the second" bash -c "cd '$WORK/lost' && while read -r one; do [ -e \"\$one\" ] || { echo \"\$one is gone\"; exit 1; }; done <'$WORK/second.before'"
+check "which takes appends as before" second -goes-on
+kill -KILL "${PIDS[1]}"; wait "${PIDS[1]}" 2>/dev/null
+PIDS=()
+# The root of a unit is set back: its journal begins later by now.
+lone2() { "$THALWEG_BIN" serve --node second --listen "$SECOND" --advertise "http://$SECOND" --data "$WORK/data-second" --store "file://$WORK/lost" --settle-after 1s >/dev/null 2>>"$WORK/second.log" & PIDS=($!); }
+lone2
+content() { [ "$(curl -fs "http://$SECOND/v1/stream/one?offset=-1")" = "$1" ]; }
+check "what it acknowledged is there" within 20 content begun-goes-on
+sleep 3; cp -r "$WORK/lost/m" "$WORK/roots"
+for n in 1 2 3; do check "it goes on" second "-$n"; sleep 3; done
+sleep 1
+kill -KILL "${PIDS[0]}"; wait "${PIDS[0]}" 2>/dev/null
+cp -r "$WORK/lost" "$WORK/intact"; cp "$WORK"/roots/* "$WORK/lost/m/"
+check "a check tells a root of another time" bash -c "'$THALWEG_BIN' store check --store 'file://$WORK/lost' 2>&1 | grep -Eq 'of another time|older copy|in term'"
+lone2
+refuses_unit() { grep -Eq 'of another time|older copy|in term|of an earlier time' "$WORK/second.log"; }
+check "its unit is refused" within 20 refuses_unit
+stop_nodes
+rm -rf "$WORK"/lost/* && cp -r "$WORK"/intact/* "$WORK/lost/" && rm -rf "$WORK"/lost/j/*
+check "a check tells that a journal is missing" bash -c "'$THALWEG_BIN' store check --store 'file://$WORK/lost' 2>&1 | grep -Eq 'nothing is kept|in term'"
+rm -rf "$WORK"/lost/* && cp -r "$WORK"/intact/* "$WORK/lost/"
+lone2
+check "with all of one time it serves everything" within 20 content begun-goes-on-1-2-3
+cp "$WORK"/roots/* "$WORK/lost/m/"
+takes_none() { ! second .; }
+check "an owner whose root is set back while it lives takes no more appends" within 20 takes_none
+stop_nodes
 
 finish nodes

@@ -17,7 +17,7 @@ pub fn now() -> Millis {
 }
 
 /// Asks this process to stop, as a person would.
-pub(crate) fn stop_this_process() {
+pub fn stop_this_process() {
     let sent = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM);
     if let Err(error) = sent {
         tracing::error!(%error, "this process could not be asked to stop");

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::Durability;
 use thalweg_disk::Disk;
-use thalweg_journal::{Journal, Options, Sequencer};
+use thalweg_journal::{Journal, Options, Sequencer, TakeOverError};
 use thalweg_log::{Attachment, Logs, LogsOptions, Loss};
 use thalweg_manifest::Manifest;
 use thalweg_object::{Bucket, ObjectManifest, ObjectSink, ObjectStorage, SinkOptions};
@@ -55,6 +55,9 @@ pub struct Prefix {
     is_of_nodes: bool,
     /// What only those know that may read the bucket.
     secret: String,
+    /// Names of its units in the bucket end with a part of the id: an owner that does not know yet that its prefix was
+    /// emptied touches nothing of the one that was made in its place. Not so in prefixes of version 1.
+    names_have_id: bool,
 }
 
 impl Prefix {
@@ -65,7 +68,7 @@ impl Prefix {
         let hex: Vec<String> = drawn.iter().map(|drawn| format!("{drawn:016x}")).collect();
         let owners = if is_of_nodes { "nodes" } else { "folder" };
         let (id, secret) = (hex[..2].concat(), hex[2..].concat());
-        let mine = format!("thalweg units 1\nid {id}\nunits {units}\nowners {owners}\nsecret {secret}\n");
+        let mine = format!("thalweg units 2\nid {id}\nunits {units}\nowners {owners}\nsecret {secret}\n");
         if let Some(lost) = Self::lost(bucket)? {
             anyhow::bail!(lost);
         }
@@ -97,7 +100,7 @@ impl Prefix {
         (folder, store): (&Path, &str),
     ) -> anyhow::Result<Self> {
         let has_units = is_of_nodes || Folder::replicated_store_of(folder).as_deref() == Some(store);
-        if let Some(noted) = Folder::prefix_of(folder, store).filter(|_| has_units)
+        if let Some(noted) = Folder::prefix_of(folder, store)?.filter(|_| has_units)
             && Self::find(bucket)?.map(|found| found.id()) != Some(noted)
         {
             anyhow::bail!("{GONE}. If that is meant, start with an empty folder instead of {}", folder.display());
@@ -179,13 +182,14 @@ impl Prefix {
 
     fn parse(text: &str) -> anyhow::Result<Self> {
         let mut lines = text.lines();
-        match lines.next().and_then(|line| line.strip_prefix("thalweg units ")) {
-            Some("1") => {}
+        let names_have_id = match lines.next().and_then(|line| line.strip_prefix("thalweg units ")) {
+            Some("1") => false,
+            Some("2") => true,
             Some(version) => {
-                anyhow::bail!("has version {version}, and this program reads version 1: use a newer thalweg")
+                anyhow::bail!("has version {version}, and this program reads versions 1 and 2: use a newer thalweg")
             }
             None => anyhow::bail!("is none of thalweg's: take another prefix"),
-        }
+        };
         let mut field = |name: &str| -> anyhow::Result<&str> {
             let line = lines.next().and_then(|line| line.strip_prefix(name)?.strip_prefix(' '));
             line.with_context(|| format!("is damaged: it lacks `{name}`"))
@@ -201,13 +205,22 @@ impl Prefix {
         let secret = field("secret")?.to_owned();
         let is_whole = secret.len() == 64 && secret.bytes().all(|byte| byte.is_ascii_hexdigit());
         anyhow::ensure!(is_whole, "is damaged: its secret has not 64 hexadecimal digits");
-        Ok(Self { id, units, is_of_nodes, secret })
+        Ok(Self { id, units, is_of_nodes, secret, names_have_id })
     }
 
     /// What tells this prefix from others, in 8 letters and digits.
     #[must_use]
     pub fn stack(&self) -> String {
         self.id[..4].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The name of a unit in the bucket.
+    #[must_use]
+    pub fn name_of(&self, unit: Which) -> String {
+        match self.names_have_id {
+            true => format!("{}-{}", unit.name(), self.stack()),
+            false => unit.name(),
+        }
     }
 
     fn store_id(&self, unit: Which) -> StoreId {
@@ -233,7 +246,7 @@ pub enum Which {
 }
 
 impl Which {
-    /// Its name in the bucket.
+    /// Its name, without that of its prefix.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -273,11 +286,22 @@ pub(crate) fn take_over<A: Attachment + Sync>(
     options: OwnerOptions,
     seen: impl FnOnce(Arc<BucketJournal>) -> Arc<dyn Journal>,
 ) -> anyhow::Result<TakenOver<A>> {
-    let mut opening = Logs::begin(options.logs, storage, manifest, Loss::Nothing)?;
+    let mut opening = Logs::begin(options.logs, storage, Arc::clone(&manifest), Loss::Nothing)?;
     let (bounds, epoch) = (opening.bounds(), opening.epoch());
     let sink = ObjectSink::new(bucket.clone(), name, options.sink);
     let journal =
-        Sequencer::take_over(sink, options.journal, bounds, epoch, &mut |at, bytes| opening.replay(at, &bytes))?;
+        Sequencer::take_over(sink, options.journal, bounds, epoch, &mut |at, bytes| opening.replay(at, &bytes));
+    let journal = match journal {
+        // Whoever writes to the journal has acquired the root before.
+        Err(TakeOverError::Fenced(fenced)) if manifest.read()?.is_none_or(|root| root.epoch < fenced.by) => {
+            anyhow::bail!(
+                "the journal of unit {name} has owners up to epoch {}, and its root m/{name} knows none above {epoch}: the \
+                 root is missing, or of an earlier time. Put it back",
+                fenced.by
+            )
+        }
+        journal => journal?,
+    };
     let journal = Arc::new(journal);
     let logs = Arc::new(opening.finish(seen(Arc::clone(&journal)))?);
     Ok(TakenOver { journal, logs, epoch })
@@ -285,7 +309,7 @@ pub(crate) fn take_over<A: Attachment + Sync>(
 
 /// A unit in a bucket, owned.
 pub struct BucketUnit<A: Attachment> {
-    /// Its name in the bucket.
+    /// Its name, see [`Which::name`].
     pub name: Arc<str>,
     /// Its journal.
     pub journal: Arc<BucketJournal>,
@@ -297,8 +321,8 @@ pub struct BucketUnit<A: Attachment> {
 }
 
 /// Whether the unit was ever opened.
-pub fn exists(bucket: &Bucket, unit: Which) -> anyhow::Result<bool> {
-    let manifest = ObjectManifest::new(bucket.clone(), &unit.name(), crate::folder::random()?);
+pub fn exists(bucket: &Bucket, prefix: &Prefix, unit: Which) -> anyhow::Result<bool> {
+    let manifest = ObjectManifest::new(bucket.clone(), &prefix.name_of(unit), crate::folder::random()?);
     Ok(manifest.read()?.is_some())
 }
 
@@ -314,11 +338,11 @@ impl<A: Attachment + Sync> BucketUnit<A> {
     ) -> anyhow::Result<Self> {
         // A bucket that has lost the prefix is asked before this owner writes to it: the unit would be made anew there.
         anyhow::ensure!(prefix.is_there(bucket)?, GONE);
-        let name = unit.name();
-        let objects: Arc<ObjectStorage> = Arc::new(ObjectStorage::new(bucket.clone(), &name));
+        let (name, in_bucket) = (unit.name(), prefix.name_of(unit));
+        let objects: Arc<ObjectStorage> = Arc::new(ObjectStorage::new(bucket.clone(), &in_bucket));
         let options = CacheOptions::new(prefix.store_id(unit), cache_bytes);
         let cache = Arc::new(CachedStorage::open(objects, disk, &format!("cache-{name}"), options)?);
-        let manifest = Arc::new(ObjectManifest::new(bucket.clone(), &name, crate::folder::random()?));
+        let manifest = Arc::new(ObjectManifest::new(bucket.clone(), &in_bucket, crate::folder::random()?));
         let ids_from = ids_from(unit, crate::background::now().0 / 1000, crate::folder::random()?);
         let (durability, id_reserve) = (Durability::Durable, ID_RESERVE);
         let mut logs = LogsOptions { durability, ids_from, id_reserve, ..kernel::logs_options(config) };
@@ -332,9 +356,10 @@ impl<A: Attachment + Sync> BucketUnit<A> {
         };
         let options = OwnerOptions { logs, journal, sink: SinkOptions::default() };
         let storage = Arc::clone(&cache) as _;
-        let taken = take_over((bucket, &name), storage, Arc::clone(&manifest) as _, options, |journal| journal as _)?;
+        let taken =
+            take_over((bucket, &in_bucket), storage, Arc::clone(&manifest) as _, options, |journal| journal as _)?;
         let TakenOver { journal, logs, epoch } = taken;
-        tracing::info!(unit = name, epoch, logs = logs.len(), end = %journal.opened().end, "took over a unit of the bucket");
+        tracing::info!(unit = in_bucket, epoch, logs = logs.len(), end = %journal.opened().end, "took over a unit of the bucket");
         journal.start_writer_on(&kernel::writers().context("cannot start the journals' writers")?);
         Ok(Self { name: name.into(), journal, logs, cache, manifest, epoch })
     }
@@ -382,15 +407,18 @@ mod tests {
 
     #[test]
     fn the_form_is_pinned_and_others_are_refused() {
-        let text = "thalweg units 1\nid 000000000000000100000000000000ff\nunits 16\nowners nodes\nsecret SECRET\n";
+        let text = "thalweg units 2\nid 000000000000000100000000000000ff\nunits 16\nowners nodes\nsecret SECRET\n";
         let secret = "5ec4e700".repeat(8);
         let text = &text.replace("SECRET", &secret);
         let prefix = Prefix::parse(text).unwrap();
         assert_eq!((prefix.units, prefix.id[7], prefix.id[15]), (16, 1, 255));
         assert_eq!((prefix.is_of_nodes, prefix.secret()), (true, &*secret));
+        assert_eq!(prefix.name_of(Which::Streams(7)), "u07-00000000");
+        let earlier = Prefix::parse(&text.replace("units 2", "units 1")).unwrap();
+        assert_eq!(earlier.name_of(Which::Streams(7)), "u07");
         for (text, why) in [
             ("", "none of thalweg's"),
-            ("thalweg units 2\n", "a newer thalweg"),
+            ("thalweg units 3\n", "a newer thalweg"),
             ("thalweg units 1\nid x\nunits 1\n", "id is no number"),
             ("thalweg units 1\nid 1\n", "lacks `units`"),
             ("thalweg units 1\nid 1\nunits 0\n", "no 0 units"),

@@ -145,7 +145,7 @@ settings! {
             "Share --store with other nodes under this name: all streams are in the bucket, and every node takes every request";
         advertise: String = "", "THALWEG_ADVERTISE", "URL",
             "Where other nodes reach this one, such as http://10.0.0.7:4437; unset: at the address of --listen";
-        units: u64 = "16", "THALWEG_UNITS", "N",
+        units: u64 = "6", "THALWEG_UNITS", "N",
             "How many units the streams of a new prefix of --store are spread over, for good: at most so many nodes have a share";
         node_beacon: Span = "1s", "THALWEG_NODE_BEACON", "TIME",
             "How often a node shows in --store that it lives; after a little more than twice this others take over its units";

@@ -241,17 +241,22 @@ impl Folder {
 
     /// Notes which prefix of a store the folder's server has units in: the store's location, and the prefix's id.
     pub(crate) fn note_prefix(path: &Path, store: &str, id: &str) -> anyhow::Result<()> {
-        match Self::prefix_of(path, store).as_deref() == Some(id) {
+        match Self::prefix_of(path, store)?.as_deref() == Some(id) {
             true => Ok(()),
             false => write(path, PREFIX, &format!("{store}\n{id}\n")),
         }
     }
 
     /// The id of the prefix that the folder's server has had units in, if it was in this store.
-    pub(crate) fn prefix_of(path: &Path, store: &str) -> Option<String> {
-        let text = fs::read_to_string(path.join(PREFIX)).ok()?;
-        let (noted, id) = text.trim_end().split_once('\n')?;
-        (noted == store).then(|| id.to_owned())
+    pub(crate) fn prefix_of(path: &Path, store: &str) -> anyhow::Result<Option<String>> {
+        let text = match fs::read_to_string(path.join(PREFIX)) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            text => text.with_context(|| format!("reading {}", path.join(PREFIX).display()))?,
+        };
+        let noted = text.trim_end().split_once('\n');
+        let (noted, id) =
+            noted.with_context(|| format!("{} is damaged: it lacks an id", path.join(PREFIX).display()))?;
+        Ok((noted == store).then(|| id.to_owned()))
     }
 
     /// A filling of the folder from a bucket has begun, and is not in force.

@@ -84,7 +84,7 @@ fn read(bucket: &Bucket, key: &str) -> anyhow::Result<Option<Announcement>> {
 /// The node that owns a unit: the one which says that it has the epoch of the root. Units beside the numbered ones have
 /// numbers above these.
 pub(super) fn owner_of(nodes: &[NodeSeen], unit: &str, units: u64, epoch: u64) -> Option<OwnerSeen> {
-    let number: Option<u64> = unit.strip_prefix('u').and_then(|digits| digits.parse().ok());
+    let number: Option<u64> = unit.strip_prefix('u').and_then(|name| name.split('-').next()?.parse().ok());
     let is_it = |other: u64| number.map_or(other >= units, |number| other == number);
     let claims = |node: &&NodeSeen| node.said.units.iter().any(|(other, by)| is_it(*other) && *by == epoch);
     let owner = nodes.iter().find(claims)?;

@@ -187,6 +187,14 @@ impl OwnedRequest {
         self.method == reqwest::Method::PUT
     }
 
+    /// Whether doing it a second time changes nothing: an append with the whole identity of a producer (Durable Streams
+    /// protocol, "Idempotent Producers").
+    #[must_use]
+    pub fn is_repeatable(&self) -> bool {
+        let identity = ["producer-id", "producer-epoch", "producer-seq"];
+        self.method == reqwest::Method::POST && identity.iter().all(|field| self.header(field).is_some())
+    }
+
     /// Whether it is a DELETE.
     #[must_use]
     pub fn is_delete(&self) -> bool {

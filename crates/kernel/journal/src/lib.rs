@@ -29,7 +29,7 @@ pub use sink::file::{
     Discarded, FileJournal, FileSink, Held, HeldSegments, Inspected, Inspection, JournalDamage, OpenError, Opened,
     Report, SegmentFile, Tail, TailFiles, fuzz_segment, verify,
 };
-pub use sink::{Fenced, Kept, Piece, Sink, SinkBatch, SinkError, Term};
+pub use sink::{Fenced, Kept, Piece, Sink, SinkBatch, SinkError, Survey, Term};
 #[cfg(feature = "testing")]
 pub use sink::{MemorySink, Network};
 

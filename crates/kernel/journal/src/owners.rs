@@ -26,6 +26,14 @@ pub trait SimulatedStore {
 
     /// Whether a batch at `end` or behind it would be read.
     fn is_kept_behind(&self, end: Lsn) -> bool;
+
+    /// Lets days pass, if the store has a clock that counts; what happened then.
+    fn pass(&self, _days: u64) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether days are to pass now and then.
+    const HAS_DAYS: bool = false;
 }
 
 impl SimulatedStore for MemorySink {
@@ -85,6 +93,8 @@ struct World<'a, S: SimulatedStore> {
     history: Vec<Frame>,
     floor: Lsn,
     term: u64,
+    /// The term of the last owner that opened the journal.
+    claimed: u64,
     counter: u64,
     tally: Tally,
 }
@@ -119,6 +129,7 @@ pub fn play<S: SimulatedStore>(store: &S, seed: u64, options: Options, is_plante
         history: Vec::new(),
         floor: Lsn::ZERO,
         term: 0,
+        claimed: 0,
         counter: 0,
         tally: Tally::default(),
     };
@@ -143,9 +154,24 @@ impl<S: SimulatedStore> World<'_, S> {
     }
 
     fn step(&mut self) -> Check {
+        if S::HAS_DAYS && self.pick(25) == 0 {
+            let days = [1, 3, 7, 8][self.pick(4) as usize];
+            if let Some(event) = self.store.pass(days) {
+                self.tally.note(event);
+            }
+            if self.pick(2) == 0 {
+                return self.wake();
+            }
+        }
         match self.pick(100) {
-            0..30 => self.append(),
-            30..55 => self.drive(),
+            0..30 => {
+                let owner = self.any_owner();
+                self.append(owner)
+            }
+            30..55 => {
+                let owner = self.any_owner();
+                self.drive(owner)
+            }
             55..85 => {
                 self.store.deliver();
                 Ok(())
@@ -168,6 +194,25 @@ impl<S: SimulatedStore> World<'_, S> {
         }
     }
 
+    /// The owner that was idle writes, and may be deposed while it does; its successor gets on, and trims.
+    fn wake(&mut self) -> Check {
+        for deliveries in [12, 40] {
+            let owner = self.owners.len() - 1;
+            for _ in 0..1 + self.pick(6) {
+                self.append(owner)?;
+                self.drive(owner)?;
+            }
+            for _ in 0..self.pick(deliveries) {
+                self.store.deliver();
+            }
+            self.drive(owner)?;
+            self.acknowledge()?;
+            self.trim();
+            self.take_over()?;
+        }
+        Ok(())
+    }
+
     fn is_newest(&self, owner: usize) -> bool {
         owner + 1 == self.owners.len()
     }
@@ -186,8 +231,7 @@ impl<S: SimulatedStore> World<'_, S> {
         }
     }
 
-    fn append(&mut self) -> Check {
-        let owner = self.any_owner();
+    fn append(&mut self, owner: usize) -> Check {
         for _ in 0..1 + self.pick(4) {
             self.counter += 1;
             let len = [0, 8, 40, 40, 300][self.pick(5) as usize];
@@ -210,8 +254,7 @@ impl<S: SimulatedStore> World<'_, S> {
         Ok(())
     }
 
-    fn drive(&mut self) -> Check {
-        let owner = self.any_owner();
+    fn drive(&mut self, owner: usize) -> Check {
         match self.owners[owner].journal.step() {
             Ok(_) => Ok(()),
             Err(poisoned) => self.check_stopped(owner, &poisoned),
@@ -283,7 +326,7 @@ impl<S: SimulatedStore> World<'_, S> {
         self.term += 1 + self.pick(3);
         self.options.salt = self.rng.rand_u64();
         let known_durable = if self.pick(2) == 0 { self.newest_truth() } else { Lsn::ZERO };
-        let bounds = Bounds { floor: self.floor, known_durable, term: self.term - 1 };
+        let bounds = Bounds { floor: self.floor, known_durable, term: self.claimed };
         let mut found = Vec::new();
         let refuse = if self.pick(10) == 0 { 1 + self.pick(3) as usize } else { usize::MAX };
         let journal =
@@ -304,7 +347,7 @@ impl<S: SimulatedStore> World<'_, S> {
         if self.owners.len() > 1 {
             self.tally.note("several deposed owners");
         }
-        self.history = found;
+        (self.history, self.claimed) = (found, self.term);
         self.owners.push(Opening { journal, accepted: Vec::new(), acknowledged: 0 });
         if self.pick(2) == 0 && self.owners.len() > 1 {
             // The owner before died, and that is why.

@@ -15,4 +15,6 @@ thalweg_base::planted_faults! {
     void_trimmed,
     /// The object that names the new floor is written before all batches are carried over it.
     floor_before_carried,
+    /// What is removed days later is chosen by its own age alone.
+    old_by_itself,
 }

@@ -21,7 +21,7 @@ use object_store::{
 };
 use oorandom::Rand64;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::hash::{DefaultHasher, Hasher};
@@ -34,7 +34,7 @@ use tokio::sync::oneshot;
 #[derive(Clone)]
 pub struct SimulatedBucket {
     state: Arc<Mutex<State>>,
-    /// Whose requests these are, where there is weather.
+    /// Whose requests these are.
     sender: usize,
 }
 
@@ -47,8 +47,11 @@ struct State {
     lost: u64,
     unanswered: u64,
     repeated: u64,
+    slow: u64,
     /// Counts deliveries: the bucket's clock, in seconds.
     clock: i64,
+    /// No write of these senders is done.
+    silent: BTreeSet<usize>,
 }
 
 #[derive(Clone)]
@@ -58,6 +61,7 @@ struct Stored {
 }
 
 struct Message {
+    sender: usize,
     request: Request,
     /// `None` for one that nobody waits for.
     answer: Option<oneshot::Sender<Result<Reply>>>,
@@ -83,18 +87,29 @@ enum Reply {
 impl State {
     fn new(random: Rand64, (lost, unanswered, repeated): (u64, u64, u64)) -> Self {
         let (objects, messages) = (BTreeMap::new(), Vec::new());
-        Self { objects, weather: None, messages, random, lost, unanswered, repeated, clock: 0 }
+        Self {
+            objects,
+            weather: None,
+            messages,
+            random,
+            lost,
+            unanswered,
+            repeated,
+            slow: 10,
+            clock: 0,
+            silent: BTreeSet::new(),
+        }
     }
 
     fn pick(&mut self, n: u64) -> u64 {
         self.random.rand_range(0..n)
     }
 
-    fn send(&mut self, request: Request, answer: Option<oneshot::Sender<Result<Reply>>>) {
-        // One write in ten takes long: its sender may be deposed meanwhile.
-        let is_slow = matches!(request, Request::Put { .. }) && self.pick(10) == 0;
+    fn send(&mut self, sender: usize, request: Request, answer: Option<oneshot::Sender<Result<Reply>>>) {
+        // Some writes take long: their sender may be deposed meanwhile.
+        let is_slow = matches!(request, Request::Put { .. }) && self.pick(100) < self.slow;
         let due = if is_slow { self.clock + self.random.rand_range(0..400) as i64 } else { 0 };
-        self.messages.push(Message { request, answer, due });
+        self.messages.push(Message { sender, request, answer, due });
     }
 
     fn meta(&self, key: &str) -> Option<ObjectMeta> {
@@ -154,14 +169,15 @@ impl State {
             }
             chosen = self.pick(waiting) as usize;
         }
-        let Message { request, answer, .. } = self.messages.swap_remove(chosen);
+        let Message { sender, request, answer, .. } = self.messages.swap_remove(chosen);
         let is_write = !matches!(request, Request::Get { .. } | Request::List { .. });
         let fate = self.pick(100);
         let reply = match &answer {
+            _ if self.silent.contains(&sender) && matches!(request, Request::Put { .. }) => return true,
             Some(_) if fate < self.lost => {
                 // Its sender gives up. It may still be on its way.
                 if is_write && self.pick(2) == 0 {
-                    self.send(request.clone(), None);
+                    self.send(sender, request.clone(), None);
                 }
                 Err(no_answer())
             }
@@ -172,7 +188,7 @@ impl State {
             _ => self.perform(&request),
         };
         if is_write && answer.is_some() && self.pick(100) < self.repeated {
-            self.send(request, None);
+            self.send(sender, request, None);
         }
         if let Some(answer) = answer {
             drop(answer.send(reply));
@@ -211,10 +227,37 @@ impl SimulatedBucket {
         self.state.lock().lost = lost;
     }
 
+    /// From now on `slow` of 100 writes take long.
+    pub fn delay(&self, slow: u64) {
+        self.state.lock().slow = slow;
+    }
+
     /// The number of requests on their way, those of dead senders included.
     #[must_use]
     pub fn on_their_way(&self) -> usize {
         self.state.lock().messages.len()
+    }
+
+    /// The bucket's clock, in seconds.
+    #[must_use]
+    pub fn clock(&self) -> i64 {
+        self.state.lock().clock
+    }
+
+    /// Lets time pass, which may be days. Half of the requests that are on their way still are then.
+    pub fn pass(&self, seconds: i64) {
+        let mut state = self.state.lock();
+        for at in 0..state.messages.len() {
+            if state.pick(2) == 0 {
+                state.messages[at].due += seconds;
+            }
+        }
+        state.clock += seconds;
+    }
+
+    /// From now on no write of this sender is done, not even one that is on its way.
+    pub fn silence(&self, sender: usize) {
+        self.state.lock().silent.insert(sender);
     }
 
     /// All keys.
@@ -229,7 +272,7 @@ impl SimulatedBucket {
         if state.weather.is_some() {
             return Some(state.send_by(self.sender, request, answer));
         }
-        state.send(request, Some(answer));
+        state.send(self.sender, request, Some(answer));
         None
     }
 

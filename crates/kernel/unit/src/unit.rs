@@ -237,7 +237,8 @@ impl Unit {
         }
     }
 
-    /// Whether an edit has met the root of a later owner: no other one will be made.
+    /// Whether an edit has met the root of a later owner, or another one than this owner has written last: no other edit
+    /// will be made.
     #[must_use]
     pub fn is_deposed(&self) -> bool {
         self.is_deposed.load(Ordering::Relaxed)
@@ -303,7 +304,8 @@ impl Unit {
                     editing.doubt.get_or_insert(body);
                     editing.doubtful.extend(made);
                 } else if matches!(error, ManifestError::Fenced { .. } | ManifestError::Conflict { .. }) {
-                    self.is_deposed.fetch_or(matches!(error, ManifestError::Fenced { .. }), Ordering::Relaxed);
+                    // Nobody else commits under this owner's epoch: on a conflict the root was set back, or replaced.
+                    self.is_deposed.store(true, Ordering::Relaxed);
                     // The root may have been committed, its answer lost, and a later owner may have acquired it since:
                     // then its objects are that owner's. If not, that owner finds orphans.
                 } else {

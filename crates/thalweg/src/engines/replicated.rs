@@ -102,6 +102,14 @@ impl Opener {
     fn watch_prefix(&self) {
         if let Some(opened) = self.opened.get().filter(|opened| !opened.kernel.logs.is_empty()) {
             opened.prefix.watch(&opened.bucket);
+            // Where the root was set back, the journal may know nothing of it.
+            if opened.kernel.logs.is_deposed() {
+                tracing::error!(
+                    "the root of replicated streams in the bucket is not the one that this server wrote last: the bucket \
+                     was set back, or another server has them. This server stops"
+                );
+                background::stop_this_process();
+            }
         }
     }
 

@@ -99,7 +99,7 @@ pub(crate) fn open(boot: Boot<'_>, streams: &Arc<ServedStreams>) -> anyhow::Resu
     let open_shapes = || ShapesHome::new(boot, &share.bucket, &share.prefix, Access::of_settings(boot));
     let shapes = boot.config.serves_shapes().then(open_shapes);
     let shapes = shapes.transpose()?.map(Arc::new);
-    let has_had_shapes = AtomicBool::new(bucket_unit::exists(&share.bucket, Which::Shapes)?);
+    let has_had_shapes = AtomicBool::new(bucket_unit::exists(&share.bucket, &share.prefix, Which::Shapes)?);
     let keeper = Arc::new(UnitKeeper::new(boot, share, &streams.streams, shapes.clone())?);
     let (streams, config) = (Arc::clone(streams), boot.config.clone());
     let units: Arc<OnceLock<Weak<Served>>> = Arc::default();

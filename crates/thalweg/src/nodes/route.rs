@@ -485,7 +485,8 @@ impl Routed {
 
     /// The node that has the request does not answer.
     fn lost(&self) -> Outcome {
-        if self.door.is_read(&self.request) { Outcome::Again } else { Outcome::Response(unconfirmed()) }
+        let may_repeat = self.door.is_read(&self.request) || self.request.is_repeatable();
+        if may_repeat { Outcome::Again } else { Outcome::Response(unconfirmed()) }
     }
 }
 

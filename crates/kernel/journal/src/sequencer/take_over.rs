@@ -8,7 +8,7 @@
 
 use crate::sequencer::Sequencer;
 use crate::sink::file::Body;
-use crate::sink::{Fenced, Piece, Sink, SinkError, Term};
+use crate::sink::{Fenced, Piece, Sink, SinkError, Survey, Term};
 use crate::{Bounds, FrameRef, Opened, Options};
 use bytes::Bytes;
 use thalweg_base::Lsn;
@@ -87,12 +87,31 @@ pub fn read_through<E>(
     replay: &mut dyn FnMut(FrameRef, Bytes) -> Result<(), E>,
 ) -> Result<Lsn, TakeOverError<E>> {
     let Found { end, known } = read_kept(sink, bounds.floor, replay)?;
-    let known = known.max(bounds.known_durable).max(bounds.floor);
-    if end < known {
-        let proof = format!("{known} is known to be durable, and nothing is kept at {end}");
-        return Err(TakeOverError::Corrupt { at: end, proof });
+    let survey = sink.survey(end).wait().map_err(TakeOverError::of("reading"))?;
+    let behind = survey.map_or(Lsn::ZERO, |survey| survey.known);
+    let known = known.max(bounds.known_durable).max(bounds.floor).max(behind);
+    let proof = match survey.and_then(|survey| contradiction(bounds, survey)) {
+        Some(proof) => proof,
+        None if end < known => format!("{known} is known to be durable, and nothing is kept at {end}"),
+        None => return Ok(end),
+    };
+    Err(TakeOverError::Corrupt { at: end, proof })
+}
+
+/// Why the sink does not keep the journal that was read with these bounds, but an earlier or a later state of it, or one
+/// that is not whole. Their root may be the one that is older.
+fn contradiction(bounds: Bounds, Survey { first, newest, .. }: Survey) -> Option<String> {
+    let floor = bounds.floor;
+    match first {
+        None if floor > Lsn::ZERO => Some(format!("the root needs it from {floor} on, and nothing is kept")),
+        Some(first) if floor > Lsn::ZERO && first > floor => Some(format!(
+            "the root needs it from {floor} on, and it begins at {first}: the root or the journal is of another time, put back what belongs together"
+        )),
+        _ if newest < bounds.term => {
+            Some(format!("the root says that it was open in term {}, and it knows terms up to {newest}", bounds.term))
+        }
+        _ => None,
     }
-    Ok(end)
 }
 
 /// Reads whole batches from the one that holds `floor`, up to the first hole.

@@ -138,6 +138,17 @@ impl Piece {
     }
 }
 
+/// What a remote sink keeps beside the batches that follow each other: see [`Sink::survey`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Where the first batch begins that is kept; `None` if none is. A sink that was trimmed keeps the last one.
+    pub first: Option<Lsn>,
+    /// The newest term that has left something, but for the reader's own. 0 if there is nothing.
+    pub newest: u64,
+    /// The largest position that a batch behind the end says was durable when it was sent.
+    pub known: Lsn,
+}
+
 /// Keeps batches. See the module for the two kinds.
 pub trait Sink: Send + Sync + 'static {
     /// Whether an append answers at once with [`Kept::Written`].
@@ -212,6 +223,13 @@ pub trait Sink: Send + Sync + 'static {
     /// before it knew. When the answer is there, nothing of it is ever read again, and the owner may append at `from`.
     /// May be repeated.
     fn truncate(&self, from: Lsn, term: Term) -> Ticket<Result<(), SinkError>>;
+
+    /// What is kept beside the batches that a take-over reads, up to `end`: it may show that these are not all. `None`: the
+    /// sink knows nothing of that. For a sink that was fenced, or that is only read.
+    fn survey(&self, end: Lsn) -> Ticket<Result<Option<Survey>, SinkError>> {
+        let _ = end;
+        Ticket::ready(Ok(None))
+    }
 
     /// The position of the oldest bytes that the next opening would read, needed or not; `None` if that is where frames are
     /// readable from.

@@ -37,7 +37,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::{Completer, Lsn, Ticket, crc};
-use thalweg_journal::{Fenced, Kept, Piece, Sink, SinkBatch, SinkError, Term, known_durable};
+use thalweg_journal::{Fenced, Kept, Piece, Sink, SinkBatch, SinkError, Survey, Term, known_durable};
 use tokio::time::Instant;
 
 pub use record::fuzz_record;
@@ -45,8 +45,8 @@ pub use record::fuzz_record;
 /// No process wakes up so long after it was deposed and still has a request under way.
 const STAY: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// How many batches behind the first free number are read for what was durable when they were sent.
-const GAP_READS: usize = 4;
+/// How many batches behind a hole are read for what was durable when they were sent: more than an owner has under way.
+const GAP_READS: usize = 16;
 
 /// Objects that are read at the same time.
 const READS_AT_ONCE: usize = 16;
@@ -116,6 +116,8 @@ struct Inner {
 struct State {
     /// The opening that may append.
     term: Option<Term>,
+    /// The newest term that has left an object, but for [`Self::term`].
+    newest: u64,
     /// A later owner, once one was met.
     fenced: Option<Fenced>,
     /// The number of the next object.
@@ -555,7 +557,10 @@ impl Inner {
         let writers = heads.values().filter(|head| head.what != What::Fence && is_old(&head.number));
         let Some(writer) = writers.map(|head| head.term.number).max() else { return };
         let fences = heads.values().filter(|head| head.what == What::Fence && head.term.number >= writer);
-        let Some(began) = fences.map(|head| head.number).min() else { return };
+        let Some(mut began) = fences.map(|head| head.number).min() else { return };
+        if self.options.faults().old_by_itself() {
+            began = journal.floor();
+        }
         let gone = below.iter().filter(|number| **number < began && is_old(number));
         let keys: Vec<String> =
             gone.filter_map(|number| heads.get(number)).map(|head| self.key(head.number, head.term)).collect();
@@ -576,8 +581,10 @@ impl Inner {
         }
         let batches = journal.state(None).batches;
         let end = batches.last_key_value().map_or(Lsn::ZERO, |(at, batch)| at.plus(batch.len));
-        // The last ones know most.
-        let last = behind.into_iter().rev().take(GAP_READS);
+        // The last ones of the last owner know most. Deposed owners know less, and may have written further on.
+        let mut last = behind;
+        last.sort_by_key(|head| Reverse((head.term.number, head.number)));
+        let last = last.into_iter().take(GAP_READS);
         let reads = last.map(async |head| (head, self.bucket.get(&self.key(head.number, head.term)).await));
         let mut reads = std::pin::pin!(stream::iter(reads).buffered(GAP_READS));
         while let Some((head, found)) = reads.next().await {
@@ -597,6 +604,24 @@ impl Inner {
             }
         }
         Ok(None)
+    }
+
+    /// See [`Sink::survey`]. A batch behind the end stands behind one that never came, or that is missing.
+    async fn survey(self: Arc<Self>, end: Lsn) -> Result<Option<Survey>, SinkError> {
+        let (first, newest, behind) = {
+            let state = self.state.lock();
+            let first = state.batches.first_key_value().map(|(at, _)| *at);
+            let mut behind: Vec<(Lsn, Batch)> = state.batches.range(end..).map(|(at, batch)| (*at, *batch)).collect();
+            behind.sort_by_key(|(_, batch)| Reverse((batch.term.number, batch.number)));
+            (first, state.newest, behind)
+        };
+        let reads = behind.into_iter().take(GAP_READS).map(async |(at, batch)| self.batch(at, batch).await);
+        let mut reads = std::pin::pin!(stream::iter(reads).buffered(READS_AT_ONCE));
+        let mut known = Lsn::ZERO;
+        while let Some(read) = reads.next().await {
+            known = known.max(known_durable(&read?.1).unwrap_or_default());
+        }
+        Ok(Some(Survey { first, newest, known }))
     }
 
     /// Whole batches from the one that holds the first position.
@@ -702,7 +727,9 @@ impl Found {
 
     /// What a sink knows that has found this, and nothing else.
     fn state(&self, term: Option<Term>) -> State {
-        let mut state = State { term, next: self.first_free(), floor: self.floor(), ..State::default() };
+        let others = self.heads.values().filter(|head| Some(head.term) != term).map(|head| head.term.number);
+        let newest = others.max().unwrap_or_default();
+        let mut state = State { term, newest, next: self.first_free(), floor: self.floor(), ..State::default() };
         self.each_valid(|head| state.take(head));
         state
     }
@@ -787,6 +814,10 @@ impl Sink for ObjectSink {
             let pieces: Vec<_> = stream::iter(reads).buffered(READS_AT_ONCE).collect().await;
             pieces.into_iter().collect()
         })
+    }
+
+    fn survey(&self, end: Lsn) -> Ticket<Result<Option<Survey>, SinkError>> {
+        self.0.bucket.run(Arc::clone(&self.0).survey(end))
     }
 
     fn trim(&self, upto: Lsn, synced: Lsn) {

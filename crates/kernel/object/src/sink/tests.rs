@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::bucket::BucketOptions;
-use thalweg_journal::Sink as _;
+use thalweg_journal::{Bounds, Sink as _, read_through};
 
 /// Long beside what the steps of a test take on a busy machine.
 const STAY: Duration = Duration::from_secs(2);
@@ -159,4 +159,57 @@ fn evidence_that_was_removed_itself_frees_no_number() {
         has(&bucket, 28) && has(&bucket, 33),
         "the third could write 33 now, and acknowledge what stands behind it"
     );
+}
+
+#[test]
+fn a_journal_that_begins_behind_the_root_or_lacks_its_terms_is_refused_before_it_is_changed() {
+    let bucket = bucket();
+    let owner = sink(&bucket);
+    owner.fence(term(4)).wait().unwrap();
+    for at in [0, 34, 68] {
+        append(&owner, at, term(4));
+    }
+    owner.trim(Lsn(68), Lsn(102));
+    append(&owner, 102, term(4));
+    let survey = |end| {
+        let next = sink(&bucket);
+        next.fence(term(5)).wait().unwrap();
+        next.survey(Lsn(end)).wait().unwrap().unwrap()
+    };
+    assert_eq!(survey(136), Survey { first: Some(Lsn(68)), newest: 4, known: Lsn::ZERO });
+    let take = |floor, newest| {
+        let bounds = Bounds { floor: Lsn(floor), known_durable: Lsn::ZERO, term: newest };
+        read_through(&owner, bounds, &mut |_, _| Ok::<_, String>(())).map_err(|why| why.to_string())
+    };
+    let refused = |floor, newest| take(floor, newest).unwrap_err();
+    assert!(refused(34, 4).contains("it begins at 68"), "a root of an earlier time");
+    let empty = sink(&self::bucket());
+    empty.fence(term(6)).wait().unwrap();
+    let nothing = |bounds| read_through(&empty, bounds, &mut |_, _| Ok::<_, String>(())).map_err(|why| why.to_string());
+    let lost = nothing(Bounds { floor: Lsn(34), known_durable: Lsn::ZERO, term: 5 }).unwrap_err();
+    assert!(lost.contains("nothing is kept"), "{lost}");
+    let lost = nothing(Bounds { term: 5, ..Bounds::default() }).unwrap_err();
+    assert!(lost.contains("open in term 5"), "{lost}");
+    assert_eq!(nothing(Bounds::default()), Ok(Lsn::ZERO));
+}
+
+#[test]
+fn what_batches_behind_a_hole_know_counts_although_no_number_is_missing() {
+    let bucket = bucket();
+    sink(&bucket).fence(term(1)).wait().unwrap();
+    // The batch at 34 was to get the number that a later one has.
+    for (number, at, known) in [(1, 0, 0), (2, 68, 0)] {
+        write(&bucket, number, term(1), What::Batch(Lsn(at)), batch(known));
+    }
+    let next = sink(&bucket);
+    next.fence(term(2)).wait().unwrap();
+    assert_eq!(next.survey(Lsn(34)).wait().unwrap().unwrap().known, Lsn::ZERO, "it was never durable");
+    let bucket = self::bucket();
+    sink(&bucket).fence(term(1)).wait().unwrap();
+    for (number, at, known) in [(1, 0, 0), (2, 68, 68)] {
+        write(&bucket, number, term(1), What::Batch(Lsn(at)), batch(known));
+    }
+    let next = sink(&bucket);
+    next.fence(term(2)).wait().unwrap();
+    assert_eq!(next.survey(Lsn(34)).wait().unwrap().unwrap().known, Lsn(68), "it was, and is gone");
 }
