@@ -10,6 +10,8 @@ for step in $STEPS; do
     simulation)
       check "every simulation, $SEEDS seeds and $INTERLEAVINGS orders of threads" \
         env SEEDS="$SEEDS" INTERLEAVINGS="$INTERLEAVINGS" tests/simulations.sh run
+      check "planted faults of owners in a bucket that take many seeds" \
+        cargo test --release --locked -p thalweg-object --features testing --test owners -- --ignored
       ;;
     crash)
       # Half of them with tokens, half without.

@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::folder::Folder;
 use crate::kernel;
 use anyhow::Context as _;
+use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,7 +117,10 @@ impl Prefix {
         let is_there = || anyhow::Ok(bucket.read(KEY)?.map(|text| Self::parse(&String::from_utf8_lossy(&text))));
         let what = |parsed: anyhow::Result<Self>| parsed.err().map(|why| format!("the object `{KEY}` {why:#}"));
         if let Some(parsed) = is_there()? {
-            return Ok(what(parsed));
+            return Ok(match parsed {
+                Ok(prefix) => prefix.unit_of_another(bucket)?,
+                parsed => what(parsed),
+            });
         }
         let Some(part) = Self::part_of_units(bucket)? else { return Ok(None) };
         // Another server may have made the prefix, and its first unit, since.
@@ -127,6 +131,24 @@ impl Prefix {
             "the bucket has parts of units (`{part}`), and lacks the object `{KEY}` that says how streams are spread over \
              them: put it back, or take another prefix"
         )))
+    }
+
+    /// Whether a unit in the bucket is one of this prefix, by its name there.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        !self.names_have_id || name.ends_with(&format!("-{}", self.stack()))
+    }
+
+    /// What is wrong if the bucket has the root of a unit that this prefix does not have: `units` is of another time.
+    fn unit_of_another(&self, bucket: &Bucket) -> anyhow::Result<Option<String>> {
+        let roots = bucket.objects("m/")?;
+        let other = roots.iter().find(|listed| listed.key != crate::mirror::UNIT && !self.has(&listed.key));
+        Ok(other.map(|other| {
+            format!(
+                "the bucket has a unit of another prefix (`m/{}`), whose streams nobody serves: put the object `{KEY}` back \
+                 that belongs to it, or remove that unit",
+                other.key
+            )
+        }))
     }
 
     /// A key of some unit's root, object or journal, or of what belongs to all of them.
@@ -286,21 +308,24 @@ pub(crate) fn take_over<A: Attachment + Sync>(
     options: OwnerOptions,
     seen: impl FnOnce(Arc<BucketJournal>) -> Arc<dyn Journal>,
 ) -> anyhow::Result<TakenOver<A>> {
-    let mut opening = Logs::begin(options.logs, storage, Arc::clone(&manifest), Loss::Nothing)?;
+    let begin =
+        |above| Logs::begin_above(above, options.logs, Arc::clone(&storage), Arc::clone(&manifest), Loss::Nothing);
+    let mut opening = begin(0)?;
     let (bounds, epoch) = (opening.bounds(), opening.epoch());
-    let sink = ObjectSink::new(bucket.clone(), name, options.sink);
-    let journal =
-        Sequencer::take_over(sink, options.journal, bounds, epoch, &mut |at, bytes| opening.replay(at, &bytes));
-    let journal = match journal {
-        // Whoever writes to the journal has acquired the root before.
+    let sink = || ObjectSink::new(bucket.clone(), name, options.sink);
+    let taken =
+        Sequencer::take_over(sink(), options.journal, bounds, epoch, &mut |at, bytes| opening.replay(at, &bytes));
+    let (journal, epoch) = match taken {
+        // Whoever writes to the journal has acquired the root before: this root is of an earlier time. If the journal still
+        // has all that such a root needs, nothing is lost.
         Err(TakeOverError::Fenced(fenced)) if manifest.read()?.is_none_or(|root| root.epoch < fenced.by) => {
-            anyhow::bail!(
-                "the journal of unit {name} has owners up to epoch {}, and its root m/{name} knows none above {epoch}: the \
-                 root is missing, or of an earlier time. Put it back",
-                fenced.by
-            )
+            tracing::warn!(unit = name, epoch, by = fenced.by, "the root of a unit is older than its journal");
+            opening = begin(fenced.by)?;
+            let (bounds, epoch) = (opening.bounds(), opening.epoch());
+            let mut replay = |at, bytes: Bytes| opening.replay(at, &bytes);
+            (Sequencer::take_over(sink(), options.journal, bounds, epoch, &mut replay)?, epoch)
         }
-        journal => journal?,
+        taken => (taken?, epoch),
     };
     let journal = Arc::new(journal);
     let logs = Arc::new(opening.finish(seen(Arc::clone(&journal)))?);

@@ -103,7 +103,14 @@ pub fn verify(
     let total = listed.iter().filter(|listed| is_read(&listed.key)).map(|listed| listed.bytes).sum();
     let read = AtomicU64::new(0);
     let report = |bytes| progress((read.fetch_add(bytes, Ordering::Relaxed) + bytes).min(total), total);
-    let units = for_each(&units_of(&listed), |unit| verify_unit(&bucket, unit, &report));
+    // An owner that slept while its prefix was emptied may have left something of it since, but no root.
+    let prefix = Prefix::find(&bucket).ok().flatten();
+    let is_left = |name: &str| {
+        let is_ours = prefix.as_ref().is_none_or(|prefix| prefix.has(name));
+        !is_ours && !listed.iter().any(|listed| listed.key == format!("m/{name}"))
+    };
+    let units: Vec<String> = units_of(&listed).into_iter().filter(|name| !is_left(name)).collect();
+    let units = for_each(&units, |unit| verify_unit(&bucket, unit, &report));
     Ok((units.into_iter().collect::<anyhow::Result<_>>()?, Prefix::lost(&bucket)?))
 }
 

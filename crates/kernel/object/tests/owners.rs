@@ -138,13 +138,9 @@ fn simulation_of_owners_of_a_journal_in_a_bucket_never_acknowledges_what_the_nex
 
 /// How many seeds it takes to notice a planted fault.
 fn caught(name: &str, faults: Faults, within: u64) {
-    caught_among(name, faults, 0..within);
-}
-
-fn caught_among(name: &str, faults: Faults, mut seeds: impl Iterator<Item = u64>) {
     let noticed = |seed| std::panic::catch_unwind(|| run(seed, faults)).unwrap_or_else(|_| Err("it panicked".into()));
-    let found = seeds.find_map(|seed| noticed(seed).err().map(|why| (seed, why)));
-    let (seed, why) = found.unwrap_or_else(|| panic!("{name} was not noticed"));
+    let found = (0..within).find_map(|seed| noticed(seed).err().map(|why| (seed, why)));
+    let (seed, why) = found.unwrap_or_else(|| panic!("{name} was not noticed in {within} seeds"));
     println!("{name}: seed {seed}: {why}");
 }
 
@@ -173,21 +169,23 @@ fn a_fence_that_is_trimmed_is_noticed() {
     caught("trimmed fence", Faults { fence_trimmed: true, ..Faults::default() }, 2000);
 }
 
+// The two that follow take up to tens of thousands of histories to show: an object that came late, an owner that was idle,
+// three take-overs, and a write that is under way during all of them. `make soak` runs them; the rules that they break are
+// pinned by histories that were made by hand, in `src/sink/tests.rs`.
+
 #[test]
+#[ignore = "it takes minutes: make soak"]
 fn a_void_object_that_is_trimmed_is_noticed() {
-    let seeds = (IDLE..20_000).step_by(4);
-    caught_among("trimmed void object", Faults { void_trimmed: true, ..Faults::default() }, seeds);
+    caught("trimmed void object", Faults { void_trimmed: true, ..Faults::default() }, 200_000);
+}
+
+#[test]
+#[ignore = "it takes minutes: make soak"]
+fn what_is_removed_for_its_own_age_alone_is_noticed() {
+    caught("old by itself", Faults { old_by_itself: true, ..Faults::default() }, 200_000);
 }
 
 #[test]
 fn a_floor_that_is_named_before_all_batches_are_carried_is_noticed() {
     caught("floor before carried", Faults { floor_before_carried: true, ..Faults::default() }, 2000);
-}
-
-#[test]
-fn what_is_removed_for_its_own_age_alone_is_noticed() {
-    // It takes thousands of histories to show: an object that came late, days of idleness, three take-overs, and a write
-    // that is under way during all of them. This range has one that does.
-    let seeds = (16_800 + IDLE..40_000).step_by(4);
-    caught_among("old by itself", Faults { old_by_itself: true, ..Faults::default() }, seeds);
 }

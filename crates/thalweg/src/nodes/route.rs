@@ -276,6 +276,8 @@ pub(super) struct Routed {
     moves: u64,
     /// How often it was sent to a node that then did not answer.
     losses: u32,
+    /// A node had it and did not answer: it may have happened.
+    is_in_doubt: bool,
     pause: Duration,
     /// When the present attempt began.
     began: Instant,
@@ -345,6 +347,7 @@ impl Routed {
             state: State::Begin,
             moves: 0,
             losses: 0,
+            is_in_doubt: false,
             pause: LOOK_EVERY,
             began: Instant::now(),
             until: Instant::now() + OWNER_WITHIN,
@@ -404,7 +407,7 @@ impl Routed {
                     }
                     self.state = State::Begin;
                     if now >= self.until || cx.stopping() {
-                        return Some(no_owner());
+                        return Some(if self.is_in_doubt { unconfirmed() } else { no_owner() });
                     }
                     cx.wake_within(self.pause);
                     self.pause = (self.pause * 2).min(LOOK_AT_LEAST_EVERY);
@@ -484,9 +487,12 @@ impl Routed {
     }
 
     /// The node that has the request does not answer.
-    fn lost(&self) -> Outcome {
-        let may_repeat = self.door.is_read(&self.request) || self.request.is_repeatable();
-        if may_repeat { Outcome::Again } else { Outcome::Response(unconfirmed()) }
+    fn lost(&mut self) -> Outcome {
+        if self.door.is_read(&self.request) {
+            return Outcome::Again;
+        }
+        self.is_in_doubt = true;
+        if self.request.is_repeatable() { Outcome::Again } else { Outcome::Response(unconfirmed()) }
     }
 }
 

@@ -102,7 +102,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<StreamState, DecodeError> {
     };
     let mut state = StreamState::new(config, Lsn::ZERO);
     // Uses within the slack may have gone unrecorded: rather keep a stream for too long.
-    state.seen = touched.plus(lifetime.doubt_ms());
+    state.seen = touched.plus(lifetime.slack_ms());
     state.touched_at = Lsn::ZERO;
     let flags = d.varint()?;
     if flags & !KNOWN != 0 {

@@ -2,7 +2,7 @@
 //!
 //! A renewal counts in memory at once. It is journaled only when it has moved by more than the *slack*, so that a
 //! stream that is read all the time costs no write per read; after a restart a stream may therefore live longer by the
-//! slack, never shorter. And by [`AWAY_MS`]: while nobody served it, nobody could use it.
+//! slack, never shorter.
 
 use thalweg_base::Millis;
 
@@ -17,10 +17,6 @@ pub enum Lifetime {
     /// At this moment.
     Until(Millis),
 }
-
-/// How long a stream may have been without a server before an opening, in milliseconds: a take-over by another node, or a
-/// restart, takes less. What was away for longer may expire meanwhile.
-const AWAY_MS: u64 = 10_000;
 
 const SLACK_MS_MIN: u64 = 1_000;
 const SLACK_MS_MAX: u64 = 3_600_000;
@@ -41,15 +37,6 @@ impl Lifetime {
     pub fn slack_ms(self) -> u64 {
         match self {
             Self::Idle { secs } => secs.saturating_mul(100).clamp(SLACK_MS_MIN, SLACK_MS_MAX),
-            _ => 0,
-        }
-    }
-
-    /// How much later than recorded a stream may have been in use before an opening, or would have been had it been served.
-    #[must_use]
-    pub fn doubt_ms(self) -> u64 {
-        match self {
-            Self::Idle { .. } => self.slack_ms() + AWAY_MS,
             _ => 0,
         }
     }
@@ -79,6 +66,5 @@ mod tests {
         assert_eq!(Lifetime::Idle { secs: 60 }.slack_ms(), 6_000);
         assert_eq!(Lifetime::Idle { secs: 1_000_000 }.slack_ms(), 3_600_000);
         assert_eq!(Lifetime::Unlimited.slack_ms(), 0);
-        assert_eq!((Lifetime::Idle { secs: 1 }.doubt_ms(), Lifetime::Unlimited.doubt_ms()), (11_000, 0));
     }
 }

@@ -139,8 +139,8 @@ impl StreamState {
     pub fn expired(&self, now: Millis, recovered: Lsn) -> bool {
         // A use before the restart that was not recorded may be later than the recorded one.
         let replayed = self.touched_at > Lsn::ZERO && self.touched_at <= recovered && self.seen == self.touched;
-        let doubt = if replayed { self.lifetime.doubt_ms() } else { 0 };
-        !self.soft_deleted && self.lifetime.deadline(self.seen.plus(doubt)).is_some_and(|deadline| now >= deadline)
+        let slack = if replayed { self.lifetime.slack_ms() } else { 0 };
+        !self.soft_deleted && self.lifetime.deadline(self.seen.plus(slack)).is_some_and(|deadline| now >= deadline)
     }
 
     /// The producer that closed the stream, as it was then.

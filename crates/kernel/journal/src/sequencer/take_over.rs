@@ -69,8 +69,9 @@ impl<S: Sink> Sequencer<S> {
             return Err(Fenced { term, by: bounds.term }.into());
         }
         let term = Term { number: term, salt: options.salt };
+        refuse_lost_terms(&sink, bounds)?;
         sink.fence(term).wait().map_err(TakeOverError::of("fencing"))?;
-        let end = read_through(&sink, bounds, replay)?;
+        let end = read_fenced(&sink, bounds, replay)?;
         if !options.faults().tail_kept_on_take_over() {
             sink.truncate(end, term).wait().map_err(TakeOverError::of("cutting off the end"))?;
         }
@@ -82,6 +83,15 @@ impl<S: Sink> Sequencer<S> {
 /// Reads a remote sink as a take-over does, and changes nothing: every frame from the floor on, in order, up to the first
 /// hole, whose position is returned. Less than `bounds` say is corrupt.
 pub fn read_through<E>(
+    sink: &impl Sink,
+    bounds: Bounds,
+    replay: &mut dyn FnMut(FrameRef, Bytes) -> Result<(), E>,
+) -> Result<Lsn, TakeOverError<E>> {
+    refuse_lost_terms(sink, bounds)?;
+    read_fenced(sink, bounds, replay)
+}
+
+fn read_fenced<E>(
     sink: &impl Sink,
     bounds: Bounds,
     replay: &mut dyn FnMut(FrameRef, Bytes) -> Result<(), E>,
@@ -98,18 +108,29 @@ pub fn read_through<E>(
     Err(TakeOverError::Corrupt { at: end, proof })
 }
 
+/// Refuses a sink that has nothing of the term that the root names, nor of a later one.
+fn refuse_lost_terms<E>(sink: &impl Sink, bounds: Bounds) -> Result<(), TakeOverError<E>> {
+    let newest = sink.newest_term().wait().map_err(TakeOverError::of("reading"))?;
+    match newest.filter(|newest| *newest < bounds.term) {
+        Some(newest) => {
+            let proof =
+                format!("the root says that it was open in term {}, and it has terms up to {newest}", bounds.term);
+            Err(TakeOverError::Corrupt { at: bounds.floor, proof })
+        }
+        None => Ok(()),
+    }
+}
+
 /// Why the sink does not keep the journal that was read with these bounds, but an earlier or a later state of it, or one
 /// that is not whole. Their root may be the one that is older.
-fn contradiction(bounds: Bounds, Survey { first, newest, .. }: Survey) -> Option<String> {
+fn contradiction(bounds: Bounds, Survey { first, end, .. }: Survey) -> Option<String> {
     let floor = bounds.floor;
     match first {
         None if floor > Lsn::ZERO => Some(format!("the root needs it from {floor} on, and nothing is kept")),
         Some(first) if floor > Lsn::ZERO && first > floor => Some(format!(
             "the root needs it from {floor} on, and it begins at {first}: the root or the journal is of another time, put back what belongs together"
         )),
-        _ if newest < bounds.term => {
-            Some(format!("the root says that it was open in term {}, and it knows terms up to {newest}", bounds.term))
-        }
+        Some(_) if end < floor => Some(format!("the root needs it from {floor} on, and it ends at {end}")),
         _ => None,
     }
 }

@@ -143,8 +143,8 @@ impl Piece {
 pub struct Survey {
     /// Where the first batch begins that is kept; `None` if none is. A sink that was trimmed keeps the last one.
     pub first: Option<Lsn>,
-    /// The newest term that has left something, but for the reader's own. 0 if there is nothing.
-    pub newest: u64,
+    /// Where the last one ends; where the first one begins if there is none.
+    pub end: Lsn,
     /// The largest position that a batch behind the end says was durable when it was sent.
     pub known: Lsn,
 }
@@ -196,6 +196,12 @@ pub trait Sink: Send + Sync + 'static {
     /// much is durable.
     fn sync(&self) -> Result<(), SinkError> {
         Ok(())
+    }
+
+    /// The newest term that has left something; `None`: the sink knows nothing of terms. Changes nothing, so it may be asked
+    /// before the sink is fenced: later the reader's own fence would be there.
+    fn newest_term(&self) -> Ticket<Result<Option<u64>, SinkError>> {
+        Ticket::ready(Ok(None))
     }
 
     /// Makes `term` the only one that may append. When the answer is there, no batch of an earlier term that is not

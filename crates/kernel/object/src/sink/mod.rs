@@ -110,14 +110,14 @@ struct Inner {
     folder: String,
     options: SinkOptions,
     state: Mutex<State>,
+    /// What the last look has found that was not followed by a fence.
+    seen: Mutex<Found>,
 }
 
 #[derive(Default)]
 struct State {
     /// The opening that may append.
     term: Option<Term>,
-    /// The newest term that has left an object, but for [`Self::term`].
-    newest: u64,
     /// A later owner, once one was met.
     fenced: Option<Fenced>,
     /// The number of the next object.
@@ -365,7 +365,7 @@ impl Inner {
     }
 
     async fn fence(self: Arc<Self>, term: Term) -> Result<(), SinkError> {
-        let mut journal = Found::default();
+        let mut journal = std::mem::take(&mut *self.seen.lock());
         let mut reach = Reach::default();
         let (mut may_carry, mut suspect, mut carried) = (true, None, BTreeSet::new());
         loop {
@@ -483,6 +483,7 @@ impl Inner {
         let state = journal.state(None);
         let batches = state.batches.len() as u64;
         *self.state.lock() = state;
+        *self.seen.lock() = journal;
         Ok(SeenJournal { batches, damaged })
     }
 
@@ -606,14 +607,28 @@ impl Inner {
         Ok(None)
     }
 
+    /// See [`Sink::newest_term`].
+    async fn newest_term(self: Arc<Self>) -> Result<Option<u64>, SinkError> {
+        let mut journal = std::mem::take(&mut *self.seen.lock());
+        if journal.heads.is_empty() {
+            self.look(&mut journal, Depth::FromFloor).await?;
+        }
+        let newest = journal.heads.values().map(|head| head.term.number).max().unwrap_or_default();
+        // A head that cannot be read may be the newest one's: whoever reads on says so.
+        let is_known = journal.damaged.is_empty();
+        *self.seen.lock() = journal;
+        Ok(is_known.then_some(newest))
+    }
+
     /// See [`Sink::survey`]. A batch behind the end stands behind one that never came, or that is missing.
     async fn survey(self: Arc<Self>, end: Lsn) -> Result<Option<Survey>, SinkError> {
-        let (first, newest, behind) = {
+        let (first, last, behind) = {
             let state = self.state.lock();
             let first = state.batches.first_key_value().map(|(at, _)| *at);
+            let last = state.batches.last_key_value().map(|(at, batch)| at.plus(batch.len));
             let mut behind: Vec<(Lsn, Batch)> = state.batches.range(end..).map(|(at, batch)| (*at, *batch)).collect();
             behind.sort_by_key(|(_, batch)| Reverse((batch.term.number, batch.number)));
-            (first, state.newest, behind)
+            (first, last, behind)
         };
         let reads = behind.into_iter().take(GAP_READS).map(async |(at, batch)| self.batch(at, batch).await);
         let mut reads = std::pin::pin!(stream::iter(reads).buffered(READS_AT_ONCE));
@@ -621,7 +636,7 @@ impl Inner {
         while let Some(read) = reads.next().await {
             known = known.max(known_durable(&read?.1).unwrap_or_default());
         }
-        Ok(Some(Survey { first, newest, known }))
+        Ok(Some(Survey { first, end: last.unwrap_or_default(), known }))
     }
 
     /// Whole batches from the one that holds the first position.
@@ -727,9 +742,7 @@ impl Found {
 
     /// What a sink knows that has found this, and nothing else.
     fn state(&self, term: Option<Term>) -> State {
-        let others = self.heads.values().filter(|head| Some(head.term) != term).map(|head| head.term.number);
-        let newest = others.max().unwrap_or_default();
-        let mut state = State { term, newest, next: self.first_free(), floor: self.floor(), ..State::default() };
+        let mut state = State { term, next: self.first_free(), floor: self.floor(), ..State::default() };
         self.each_valid(|head| state.take(head));
         state
     }
@@ -751,7 +764,7 @@ impl ObjectSink {
     #[must_use]
     pub fn new(bucket: Bucket, unit: &str, options: SinkOptions) -> Self {
         let folder = format!("j/{unit}/");
-        Self(Arc::new(Inner { bucket, folder, options, state: Mutex::default() }))
+        Self(Arc::new(Inner { bucket, folder, options, state: Mutex::default(), seen: Mutex::default() }))
     }
 
     /// Reads the heads of all objects, and writes nothing. Then the sink can be read; an append to it is refused.
@@ -794,6 +807,10 @@ impl Sink for ObjectSink {
             return Ticket::ready(Ok(Kept::Durable));
         }
         ticket
+    }
+
+    fn newest_term(&self) -> Ticket<Result<Option<u64>, SinkError>> {
+        self.0.bucket.run(Arc::clone(&self.0).newest_term())
     }
 
     fn fence(&self, term: Term) -> Ticket<Result<(), SinkError>> {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::bucket::BucketOptions;
-use thalweg_journal::{Bounds, Sink as _, read_through};
+use thalweg_journal::{Bounds, Options, Sequencer, Sink as _, read_through};
 
 /// Long beside what the steps of a test take on a busy machine.
 const STAY: Duration = Duration::from_secs(2);
@@ -176,7 +176,7 @@ fn a_journal_that_begins_behind_the_root_or_lacks_its_terms_is_refused_before_it
         next.fence(term(5)).wait().unwrap();
         next.survey(Lsn(end)).wait().unwrap().unwrap()
     };
-    assert_eq!(survey(136), Survey { first: Some(Lsn(68)), newest: 4, known: Lsn::ZERO });
+    assert_eq!(survey(136), Survey { first: Some(Lsn(68)), end: Lsn(136), known: Lsn::ZERO });
     let take = |floor, newest| {
         let bounds = Bounds { floor: Lsn(floor), known_durable: Lsn::ZERO, term: newest };
         read_through(&owner, bounds, &mut |_, _| Ok::<_, String>(())).map_err(|why| why.to_string())
@@ -188,8 +188,10 @@ fn a_journal_that_begins_behind_the_root_or_lacks_its_terms_is_refused_before_it
     let nothing = |bounds| read_through(&empty, bounds, &mut |_, _| Ok::<_, String>(())).map_err(|why| why.to_string());
     let lost = nothing(Bounds { floor: Lsn(34), known_durable: Lsn::ZERO, term: 5 }).unwrap_err();
     assert!(lost.contains("nothing is kept"), "{lost}");
-    let lost = nothing(Bounds { term: 5, ..Bounds::default() }).unwrap_err();
-    assert!(lost.contains("open in term 5"), "{lost}");
+    let shorter = read_through(&owner, Bounds { floor: Lsn(170), known_durable: Lsn::ZERO, term: 4 }, &mut |_, _| {
+        Ok::<_, String>(())
+    });
+    assert!(shorter.unwrap_err().to_string().contains("it ends at 136"), "a root of a later time");
     assert_eq!(nothing(Bounds::default()), Ok(Lsn::ZERO));
 }
 
@@ -212,4 +214,23 @@ fn what_batches_behind_a_hole_know_counts_although_no_number_is_missing() {
     let next = sink(&bucket);
     next.fence(term(2)).wait().unwrap();
     assert_eq!(next.survey(Lsn(34)).wait().unwrap().unwrap().known, Lsn(68), "it was, and is gone");
+}
+
+#[test]
+fn a_journal_without_the_term_of_its_root_is_refused_as_often_as_it_is_tried() {
+    let bucket = bucket();
+    let bounds = Bounds { floor: Lsn::ZERO, known_durable: Lsn::ZERO, term: 4 };
+    let take = |number| {
+        let mut replay = |_, _| Ok::<_, String>(());
+        let taken = Sequencer::take_over(sink(&bucket), Options::default(), bounds, number, &mut replay);
+        taken.map(|_| ()).map_err(|why| why.to_string())
+    };
+    for number in 5..25 {
+        let refused = take(number).unwrap_err();
+        assert!(refused.contains("open in term 4"), "{refused}");
+    }
+    assert_eq!(sink(&bucket).see().unwrap().batches, 0);
+    assert!(bucket.objects("j/").unwrap().is_empty(), "nothing was written");
+    write(&bucket, 0, term(4), What::Fence, Bytes::new());
+    assert_eq!(take(25), Ok(()), "its owner had written nothing yet");
 }

@@ -118,7 +118,7 @@ fn renewals_are_recorded_coarsely_and_a_restart_errs_towards_keeping() {
     let rig = rig.reopen();
     rig.pass(99_000);
     assert_eq!(rig.send(Head, "a", &[], b"").status, 200);
-    rig.pass(22_000);
+    rig.pass(12_000);
     assert_eq!(rig.send(Head, "a", &[], b"").status, 404);
 }
 
