@@ -16,7 +16,7 @@ use thalweg_disk::Disk;
 use thalweg_journal::{Journal, Options, Sequencer, TakeOverError};
 use thalweg_log::{Attachment, Logs, LogsOptions, Loss};
 use thalweg_manifest::Manifest;
-use thalweg_object::{Bucket, ObjectManifest, ObjectSink, ObjectStorage, SinkOptions};
+use thalweg_object::{Bucket, Listed, ObjectManifest, ObjectSink, ObjectStorage, SinkOptions};
 use thalweg_storage::{CacheOptions, CacheStats, CachedStorage, Storage, StoreId};
 
 /// The journal of a unit in a bucket.
@@ -135,20 +135,28 @@ impl Prefix {
 
     /// Whether a unit in the bucket is one of this prefix, by its name there.
     pub(crate) fn has(&self, name: &str) -> bool {
-        !self.names_have_id || name.ends_with(&format!("-{}", self.stack()))
+        match name.split_once('-') {
+            Some((_, id)) => self.names_have_id && id == self.stack(),
+            None => !self.names_have_id,
+        }
     }
 
     /// What is wrong if the bucket has the root of a unit that this prefix does not have: `units` is of another time.
     fn unit_of_another(&self, bucket: &Bucket) -> anyhow::Result<Option<String>> {
-        let roots = bucket.objects("m/")?;
-        let other = roots.iter().find(|listed| listed.key != crate::mirror::UNIT && !self.has(&listed.key));
-        Ok(other.map(|other| {
-            format!(
-                "the bucket has a unit of another prefix (`m/{}`), whose streams nobody serves: put the object `{KEY}` back \
-                 that belongs to it, or remove that unit",
-                other.key
-            )
-        }))
+        for Listed { key, .. } in bucket.objects("m/")? {
+            if key == crate::mirror::UNIT || self.has(&key) {
+                continue;
+            }
+            // One without a body was acquired and never opened: by an owner that slept while its prefix was emptied.
+            let root = ObjectManifest::new(bucket.clone(), &key, 0).read();
+            if !matches!(root, Ok(None)) && !matches!(root, Ok(Some(root)) if root.body.is_empty()) {
+                return Ok(Some(format!(
+                    "the bucket has a unit of another prefix (`m/{key}`), whose streams nobody serves: put the object \
+                     `{KEY}` back that belongs to it, or remove that unit"
+                )));
+            }
+        }
+        Ok(None)
     }
 
     /// A key of some unit's root, object or journal, or of what belongs to all of them.

@@ -421,7 +421,7 @@ impl Routed {
                 Some(target) if self.moves <= self.served.streams.units() => {
                     (self.target, self.moves) = (target, self.moves + 1);
                 }
-                Some(_) => return Some(no_owner()),
+                Some(_) => return Some(if self.is_in_doubt { unconfirmed() } else { no_owner() }),
                 None => return Some(response),
             }
         }

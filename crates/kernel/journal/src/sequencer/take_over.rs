@@ -75,6 +75,7 @@ impl<S: Sink> Sequencer<S> {
         if !options.faults().tail_kept_on_take_over() {
             sink.truncate(end, term).wait().map_err(TakeOverError::of("cutting off the end"))?;
         }
+        sink.accept(term).wait().map_err(TakeOverError::of("taking possession"))?;
         let opened = Opened { term: term.number, end, segments: 0, discarded: None };
         Ok(Self::new(sink, options, opened, term.seal(), bounds.floor, u64::MAX))
     }

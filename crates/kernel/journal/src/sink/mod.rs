@@ -209,6 +209,13 @@ pub trait Sink: Send + Sync + 'static {
     /// kept batch has is refused with [`SinkError::Fenced`], but for the very same term and salt again, which succeeds.
     fn fence(&self, term: Term) -> Ticket<Result<(), SinkError>>;
 
+    /// The owner of `term` has fenced the sink, found what it needs, and cut off the rest: what nobody needs may go. Before
+    /// this the sink removes nothing, because the owner may refuse what it finds.
+    fn accept(&self, term: Term) -> Ticket<Result<(), SinkError>> {
+        let _ = term;
+        Ticket::ready(Ok(()))
+    }
+
     /// Bytes of the range, in order and without a hole, from its first byte on. A sink may give more on either side
     /// than was asked for, and may stop before the end of the range, but not before its first byte;
     /// [`SinkError::Missing`] if that is not there. A remote sink gives whole batches. The bytes are not checked.

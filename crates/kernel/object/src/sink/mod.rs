@@ -367,15 +367,9 @@ impl Inner {
     async fn fence(self: Arc<Self>, term: Term) -> Result<(), SinkError> {
         let mut journal = std::mem::take(&mut *self.seen.lock());
         let mut reach = Reach::default();
-        let (mut may_carry, mut suspect, mut carried) = (true, None, BTreeSet::new());
+        let mut suspect = None;
         loop {
-            self.look(&mut journal, Depth::FromFloor).await?;
-            if let Some(DamagedObject { key, why }) = journal.damaged.first() {
-                return Err(failed("reading", format!("the journal's object {key} is damaged: {why}")));
-            }
-            if let Some(by) = journal.later(term) {
-                return Err(Fenced { term: term.number, by }.into());
-            }
+            self.look_as_owner(&mut journal, term).await?;
             if let Some(gap) = self.gap(&journal).await? {
                 let now = Some((journal.first_free(), journal.floor()));
                 if std::mem::replace(&mut suspect, now) == now {
@@ -385,13 +379,7 @@ impl Inner {
             }
             let (floor, number) = (journal.floor(), journal.first_free());
             let last = journal.heads.get(&number.wrapping_sub(1));
-            // Its own fence, or what it has carried since.
             if last.is_some_and(|last| last.term == term) {
-                if std::mem::take(&mut may_carry) && journal.fences() > self.options.fences_max {
-                    carried = journal.state(None).stored;
-                    self.carry(&journal, term).await?;
-                    continue;
-                }
                 break;
             }
             if self.options.faults().cleaned_before_fence() {
@@ -413,20 +401,49 @@ impl Inner {
         let mut state = self.state.lock();
         let deposed = std::mem::take(&mut state.flights);
         *state = journal.state(Some(term));
+        drop(state);
+        *self.seen.lock() = journal;
+        for flight in deposed.into_values() {
+            let fenced = Fenced { term: flight.record.head.term.number, by: term.number };
+            flight.answer.into_iter().for_each(|answer| answer.complete(Err(fenced.into())));
+        }
+        Ok(())
+    }
+
+    /// Looks once more, for the owner of `term`.
+    async fn look_as_owner(&self, journal: &mut Found, term: Term) -> Result<(), SinkError> {
+        self.look(journal, Depth::FromFloor).await?;
+        if let Some(DamagedObject { key, why }) = journal.damaged.first() {
+            return Err(failed("reading", format!("the journal's object {key} is damaged: {why}")));
+        }
+        match journal.later(term) {
+            Some(by) => Err(Fenced { term: term.number, by }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// See [`Sink::accept`]. Not before: whoever puts objects back into a journal that was refused must find it as it was.
+    async fn accept(self: Arc<Self>, term: Term) -> Result<(), SinkError> {
+        let mut journal = std::mem::take(&mut *self.seen.lock());
+        let mut carried = BTreeSet::new();
+        if journal.fences() > self.options.fences_max {
+            // With what its owner has cut off since.
+            self.look_as_owner(&mut journal, term).await?;
+            carried = journal.state(None).stored;
+            self.carry(&journal, term).await?;
+            self.look_as_owner(&mut journal, term).await?;
+            *self.state.lock() = journal.state(Some(term));
+        }
         if self.options.faults().void_trimmed() {
+            let mut state = self.state.lock();
             let others = journal.heads.values().filter(|head| head.what != What::Fence);
             state.stored.extend(others.map(|head| head.number));
             carried.extend(state.unneeded());
         }
         let floor = journal.floor();
-        drop(state);
         self.remove(carried.into_iter().filter(|number| *number < floor).collect());
         let inner = Arc::clone(&self);
         self.bucket.start(async move { inner.remove_old(&journal, term).await });
-        for flight in deposed.into_values() {
-            let fenced = Fenced { term: flight.record.head.term.number, by: term.number };
-            flight.answer.into_iter().for_each(|answer| answer.complete(Err(fenced.into())));
-        }
         Ok(())
     }
 
@@ -478,7 +495,7 @@ impl Inner {
             self.look(&mut journal, Depth::All).await?;
             gap = self.gap(&journal).await?.filter(|_| (journal.first_free(), journal.floor()) == before);
         }
-        let mut damaged = std::mem::take(&mut journal.damaged);
+        let mut damaged = journal.damaged.clone();
         damaged.extend(gap);
         let state = journal.state(None);
         let batches = state.batches.len() as u64;
@@ -818,6 +835,10 @@ impl Sink for ObjectSink {
             return Ticket::ready(Ok(()));
         }
         self.0.bucket.run(Arc::clone(&self.0).fence(term))
+    }
+
+    fn accept(&self, term: Term) -> Ticket<Result<(), SinkError>> {
+        self.0.bucket.run(Arc::clone(&self.0).accept(term))
     }
 
     fn read(&self, range: Range<Lsn>) -> Ticket<Result<Vec<Piece>, SinkError>> {

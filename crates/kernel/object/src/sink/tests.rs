@@ -45,6 +45,12 @@ fn goes(bucket: &Bucket, number: u64) -> bool {
     })
 }
 
+/// Takes the journal over, as one that is what its owner needs.
+fn own(sink: &ObjectSink, number: u64) {
+    sink.fence(term(number)).wait().unwrap();
+    sink.accept(term(number)).wait().unwrap();
+}
+
 fn append(sink: &ObjectSink, at: u64, by: Term) {
     let batch = SinkBatch { at: Lsn(at), term: by, bytes: batch(0) };
     assert_eq!(sink.append(batch).wait(), Ok(Kept::Durable));
@@ -54,7 +60,7 @@ fn append(sink: &ObjectSink, at: u64, by: Term) {
 fn an_old_object_stays_while_an_owner_that_was_deposed_lately_could_write_its_number() {
     let bucket = bucket();
     let first = sink(&bucket);
-    first.fence(term(1)).wait().unwrap();
+    own(&first, 1);
     append(&first, 0, term(1));
     append(&first, 34, term(1));
     // Behind the number 3, which never came, two objects that came late.
@@ -62,7 +68,7 @@ fn an_old_object_stays_while_an_owner_that_was_deposed_lately_could_write_its_nu
         write(&bucket, number, term(1), What::Batch(Lsn(34 * number)), batch(0));
     }
     let idle = sink(&bucket);
-    idle.fence(term(2)).wait().unwrap();
+    own(&idle, 2);
     assert!(has(&bucket, 3) && !has(&bucket, 4), "its fence");
     std::thread::sleep(STAY + Duration::from_millis(100));
     // Days later the owner writes again. It has 4, is about to write 5, and 7 and 8 are written.
@@ -71,20 +77,20 @@ fn an_old_object_stays_while_an_owner_that_was_deposed_lately_could_write_its_nu
     }
     // It is deposed, and its successor settles.
     let third = sink(&bucket);
-    third.fence(term(3)).wait().unwrap();
+    own(&third, 3);
     third.truncate(Lsn(102), term(3)).wait().unwrap();
     append(&third, 102, term(3));
     append(&third, 136, term(3));
     third.trim(Lsn(136), Lsn(170));
     append(&third, 170, term(3));
     let fourth = sink(&bucket);
-    fourth.fence(term(4)).wait().unwrap();
+    own(&fourth, 4);
     std::thread::sleep(Duration::from_millis(200));
     assert!(has(&bucket, 5), "the owner could write 5 now, and acknowledge what stands at 7 and 8");
     assert!(goes(&bucket, 4) && goes(&bucket, 7), "what is not needed is removed");
     // Once the third has written something so long ago, nobody comes back to numbers before its fence.
     std::thread::sleep(STAY);
-    sink(&bucket).fence(term(5)).wait().unwrap();
+    own(&sink(&bucket), 5);
     assert!(goes(&bucket, 5) && goes(&bucket, 3), "what holds numbers of owners that are long deposed is removed");
 }
 
@@ -92,18 +98,18 @@ fn an_old_object_stays_while_an_owner_that_was_deposed_lately_could_write_its_nu
 fn an_object_that_was_acknowledged_and_is_missing_is_told_from_one_that_never_came() {
     let bucket = bucket();
     let owner = sink(&bucket);
-    owner.fence(term(1)).wait().unwrap();
+    own(&owner, 1);
     for number in 1..=5 {
         // Each is sent when all before it are durable, but for the last two: they are under way together.
         let known = 34 * (number - 1).min(3);
         write(&bucket, number, term(1), What::Batch(Lsn(34 * (number - 1))), batch(known));
     }
     bucket.remove(&format!("j/unit/{}", key(4))).unwrap();
-    sink(&bucket).fence(term(2)).wait().unwrap();
+    own(&sink(&bucket), 2);
     assert!(has(&bucket, 4), "4 was under way, and nobody was told of 5: the fence takes its place");
 
     let bucket = self::bucket();
-    sink(&bucket).fence(term(1)).wait().unwrap();
+    own(&sink(&bucket), 1);
     for number in 1..=5 {
         write(&bucket, number, term(1), What::Batch(Lsn(34 * (number - 1))), batch(34 * (number - 1)));
     }
@@ -113,7 +119,7 @@ fn an_object_that_was_acknowledged_and_is_missing_is_told_from_one_that_never_ca
     assert!(!has(&bucket, 3), "nothing takes its place: it may be put back");
     assert_eq!(sink(&bucket).see().unwrap().damaged.len(), 1);
     write(&bucket, 3, term(1), What::Batch(Lsn(68)), batch(68));
-    sink(&bucket).fence(term(2)).wait().unwrap();
+    own(&sink(&bucket), 2);
     assert!(sink(&bucket).see().unwrap().damaged.is_empty());
 }
 
@@ -139,21 +145,21 @@ fn evidence_that_was_removed_itself_frees_no_number() {
     std::thread::sleep(STAY + Duration::from_millis(50));
     // The third fences at 28; days later it has everything from 29 on but 33, which is under way, and is deposed.
     let third = sink(&bucket);
-    third.fence(term(3)).wait().unwrap();
+    own(&third, 3);
     assert!(goes(&bucket, 10) && has(&bucket, 28) && has(&bucket, 20), "what is before the second's fence is free");
     std::thread::sleep(STAY);
     for number in [29, 30, 31, 32, 34, 35, 36] {
         settled(number, term(3), 21, 34 * (number - 26));
     }
     let fourth = sink(&bucket);
-    fourth.fence(term(4)).wait().unwrap();
+    own(&fourth, 4);
     fourth.truncate(Lsn(34 * 7), term(4)).wait().unwrap();
     append(&fourth, 34 * 7, term(4));
     append(&fourth, 34 * 8, term(4));
     fourth.trim(Lsn(34 * 8), Lsn(34 * 9));
     append(&fourth, 34 * 9, term(4));
     std::thread::sleep(Duration::from_millis(100));
-    sink(&bucket).fence(term(5)).wait().unwrap();
+    own(&sink(&bucket), 5);
     std::thread::sleep(Duration::from_millis(200));
     assert!(
         has(&bucket, 28) && has(&bucket, 33),
@@ -165,7 +171,7 @@ fn evidence_that_was_removed_itself_frees_no_number() {
 fn a_journal_that_begins_behind_the_root_or_lacks_its_terms_is_refused_before_it_is_changed() {
     let bucket = bucket();
     let owner = sink(&bucket);
-    owner.fence(term(4)).wait().unwrap();
+    own(&owner, 4);
     for at in [0, 34, 68] {
         append(&owner, at, term(4));
     }
@@ -173,7 +179,7 @@ fn a_journal_that_begins_behind_the_root_or_lacks_its_terms_is_refused_before_it
     append(&owner, 102, term(4));
     let survey = |end| {
         let next = sink(&bucket);
-        next.fence(term(5)).wait().unwrap();
+        own(&next, 5);
         next.survey(Lsn(end)).wait().unwrap().unwrap()
     };
     assert_eq!(survey(136), Survey { first: Some(Lsn(68)), end: Lsn(136), known: Lsn::ZERO });
@@ -184,7 +190,7 @@ fn a_journal_that_begins_behind_the_root_or_lacks_its_terms_is_refused_before_it
     let refused = |floor, newest| take(floor, newest).unwrap_err();
     assert!(refused(34, 4).contains("it begins at 68"), "a root of an earlier time");
     let empty = sink(&self::bucket());
-    empty.fence(term(6)).wait().unwrap();
+    own(&empty, 6);
     let nothing = |bounds| read_through(&empty, bounds, &mut |_, _| Ok::<_, String>(())).map_err(|why| why.to_string());
     let lost = nothing(Bounds { floor: Lsn(34), known_durable: Lsn::ZERO, term: 5 }).unwrap_err();
     assert!(lost.contains("nothing is kept"), "{lost}");
@@ -198,21 +204,21 @@ fn a_journal_that_begins_behind_the_root_or_lacks_its_terms_is_refused_before_it
 #[test]
 fn what_batches_behind_a_hole_know_counts_although_no_number_is_missing() {
     let bucket = bucket();
-    sink(&bucket).fence(term(1)).wait().unwrap();
+    own(&sink(&bucket), 1);
     // The batch at 34 was to get the number that a later one has.
     for (number, at, known) in [(1, 0, 0), (2, 68, 0)] {
         write(&bucket, number, term(1), What::Batch(Lsn(at)), batch(known));
     }
     let next = sink(&bucket);
-    next.fence(term(2)).wait().unwrap();
+    own(&next, 2);
     assert_eq!(next.survey(Lsn(34)).wait().unwrap().unwrap().known, Lsn::ZERO, "it was never durable");
     let bucket = self::bucket();
-    sink(&bucket).fence(term(1)).wait().unwrap();
+    own(&sink(&bucket), 1);
     for (number, at, known) in [(1, 0, 0), (2, 68, 68)] {
         write(&bucket, number, term(1), What::Batch(Lsn(at)), batch(known));
     }
     let next = sink(&bucket);
-    next.fence(term(2)).wait().unwrap();
+    own(&next, 2);
     assert_eq!(next.survey(Lsn(34)).wait().unwrap().unwrap().known, Lsn(68), "it was, and is gone");
 }
 
@@ -233,4 +239,21 @@ fn a_journal_without_the_term_of_its_root_is_refused_as_often_as_it_is_tried() {
     assert!(bucket.objects("j/").unwrap().is_empty(), "nothing was written");
     write(&bucket, 0, term(4), What::Fence, Bytes::new());
     assert_eq!(take(25), Ok(()), "its owner had written nothing yet");
+}
+
+#[test]
+fn who_refuses_a_journal_leaves_its_objects_where_they_are_however_often() {
+    let bucket = bucket();
+    let owner = sink(&bucket);
+    own(&owner, 1);
+    [0, 34, 68].map(|at| append(&owner, at, term(1)));
+    let before = bucket.objects("j/unit/").unwrap();
+    for number in 2..40 {
+        sink(&bucket).fence(term(number)).wait().unwrap();
+    }
+    let after = bucket.objects("j/unit/").unwrap();
+    assert_eq!(before[..], after[..before.len()]);
+    assert_eq!(after.len(), before.len() + 38, "a fence for each");
+    own(&sink(&bucket), 40);
+    assert!(goes(&bucket, 1), "who accepts it carries the batches over the fences");
 }
