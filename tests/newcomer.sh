@@ -100,11 +100,11 @@ if three_nodes --listen 127.0.0.1:0; then
   pasted README.md "three nodes"
   check "another node reads what one has appended" says "one " part 1
   check "a third one follows it live" says "data:two " part 2
-  check "the list has all of them" says "16 units, each with an owner" part 3
+  check "the list has all of them" says "6 units, each with an owner" part 3
   check "nothing is lost with the node that owned it" says "one two three " part 5
   check "the dead node is said to be gone" says "gone" part 5
   check "a drained node has no units" says "draining" part 6
-  check "the bucket shows what it has" says "made for  nodes, 16 units" part 7
+  check "the bucket shows what it has" says "made for  nodes, 6 units" part 7
   check "and is whole" says "bucket is whole" part 7
   check "dev says that a node has ended, and how to start it again" says "to start it again" cat "$WORK/nodes.out"
   owner=$(sed -n 's/^\(node-[0-9]\) has ended.*/\1/p' "$WORK/nodes.out")

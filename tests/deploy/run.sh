@@ -100,7 +100,7 @@ pour() { while [ ! -e "$WORK/enough" ]; do for n in $(seq 8); do curl -sS -o /de
 pour & POURING=$!
 sleep 3
 ls_json() { "$THALWEG_BIN" store ls --json --store "$STORE"; }
-check "store ls counts the units of nodes" says 16 bash -c "'$THALWEG_BIN' store ls --json --store '$STORE' | python3 -c 'import json, sys; print(len(json.load(sys.stdin)[\"units\"]))'"
+check "store ls counts the units of nodes" says 6 bash -c "'$THALWEG_BIN' store ls --json --store '$STORE' | python3 -c 'import json, sys; print(len(json.load(sys.stdin)[\"units\"]))'"
 check "each has an owner that lives" says True field 'all(unit["owner"] and unit["owner"]["live"] for unit in said["units"])' < <(ls_json)
 check "and streams, counted" says True field 'sum(unit["streams"] for unit in said["units"]) >= 8' < <(ls_json)
 whole_again_and_again() { local n; for n in $(seq "${CHECKS:-8}"); do "$THALWEG_BIN" store check --store "$STORE" >"$WORK/checked" 2>&1 || { cat "$WORK/checked"; return 1; }; done; }
