@@ -1,6 +1,7 @@
 # Private Postgres clusters for tests. Source it after tests/lib.sh.
 #
 #   need_pg 15 17 18      finds or installs these major versions; sets THALWEG_PG_BINS, their folders of programs, joined by colons
+#   need_redo 15 17       finds or builds the module of redo for these versions; sets THALWEG_REDO_MODULES, as in 15=/path/of/module.so
 #   pg_bin 17             the folder of one of them
 #   pg_start 17 [setting=value...]   a new cluster on 127.0.0.1 and a free port; sets PG_DIR, PG_PORT and PG_URL (database postgres)
 #   pg_stop DIR [mode]    stops one (fast, immediate); pg_again DIR starts it again on its port
@@ -89,6 +90,45 @@ need_pg() {
     fi
   done
   export THALWEG_PG_BINS
+  return $missing
+}
+
+# Where Debian has the headers of each version.
+PG_HEADERS_15=bookworm PG_HEADERS_17=trixie
+
+# The folder with postgres.h of a version. Debian's package is unpacked and not installed; its list of packages is one of our own.
+pg_headers() {
+  local folder=$CACHE/pg-headers-$1 suite=PG_HEADERS_$1 apt; suite=${!suite:-}
+  local headers=$folder/x/usr/include/postgresql/$1/server
+  if [ ! -e "$headers/postgres.h" ]; then
+    [ -n "$suite" ] && command -v apt-get >/dev/null && command -v dpkg >/dev/null || return 1
+    rm -rf "$folder" && mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial" || return 1
+    echo "deb http://deb.debian.org/debian $suite main" >"$folder/sources.list"
+    apt="-o Dir::Etc::sourcelist=$folder/sources.list -o Dir::Etc::sourceparts=- -o Dir::State::lists=$folder/lists -o Dir::Cache=$folder/cache"
+    [ "$(id -u)" = 0 ] && apt+=" -o APT::Sandbox::User=root"
+    # shellcheck disable=SC2086
+    (cd "$folder" && apt-get $apt update && apt-get $apt download "postgresql-server-dev-$1" && dpkg -x "postgresql-server-dev-$1"_*.deb x) >"$folder/log" 2>&1
+    rm -rf "$folder/lists" "$folder/cache" "$folder"/*.deb
+  fi
+  [ -e "$headers/postgres.h" ] && echo "$headers"
+}
+
+# need_redo MAJOR...: fails if one of them cannot be had; names it. The modules stand where PG_USER can read them.
+need_redo() {
+  local major headers module missing=0 source=$ROOT/crates/engines/lakebase/redo/module
+  THALWEG_REDO_MODULES=
+  for major in "$@"; do
+    module=/var/tmp/thalweg-redo-$major-$(cat "$source"/* | sha256sum | cut -c1-12).so
+    if [ ! -e "$module" ] && headers=$(pg_headers "$major"); then
+      sh "$source/build.sh" "$headers" "$module.$$" && chmod 755 "$module.$$" && mv "$module.$$" "$module"
+    fi
+    if [ -e "$module" ]; then
+      THALWEG_REDO_MODULES=${THALWEG_REDO_MODULES:+$THALWEG_REDO_MODULES:}$major=$module
+    else
+      echo "the module of redo for Postgres $major is not here and cannot be built"; missing=1
+    fi
+  done
+  export THALWEG_REDO_MODULES
   return $missing
 }
 

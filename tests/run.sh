@@ -37,6 +37,9 @@ cargo_step() {
   for major in $PG_MAJORS; do
     pg_bin "$major" >/dev/null || skip "cargo's tests with Postgres $major"
   done
+  for major in $PG_REDO_MAJORS; do
+    [[ ":$THALWEG_REDO_MODULES" == *":$major="* ]] || skip "redo by Postgres $major"
+  done
   echo "STEP cargo: $p passed, $((f + FAILED)) failed, $SKIPPED skipped"
 }
 
@@ -47,8 +50,9 @@ if [ "$STEPS" != cargo ] && [ "$THALWEG_KIND" = thalweg ]; then
 fi
 
 # The versions of Postgres that tests ask for, installed before any of them; a step that misses one says so.
-PG_MAJORS=${PG_MAJORS:-15 17 18}
+PG_MAJORS=${PG_MAJORS:-15 17 18} PG_REDO_MAJORS=${PG_REDO_MAJORS:-15 17}
 need_pg $PG_MAJORS
+need_redo $PG_REDO_MAJORS
 
 for name in $STEPS; do
   case $name in

@@ -13,6 +13,7 @@
 mod effect;
 mod error;
 mod framing;
+mod fuzz;
 mod image;
 mod pglz;
 mod record;
@@ -22,6 +23,7 @@ mod version;
 pub use effect::{Checkpoint, Effect, TransactionEnd};
 pub use error::{ImageError, RecordError, WalError};
 pub use framing::{Framed, WalFramer};
+pub use fuzz::fuzz_wal;
 pub use image::{Image, PAGE_BYTES};
 pub use record::{BlockRef, Fork, Record, RecordHeader, Relation};
 pub use rmgr::Rmgr;

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use thalweg_lakebase_wal::{Effect, PAGE_BYTES, PgVersion, Record, WalError, WalFramer};
+use thalweg_lakebase_wal::{Effect, PAGE_BYTES, PgVersion, Record, WalError, WalFramer, fuzz_wal};
 use thalweg_pg::PgLsn;
 
 const SEGMENT_BYTES: u32 = 1 << 20;
@@ -104,6 +104,19 @@ proptest! {
             let mut page = [0; PAGE_BYTES];
             record.blocks.iter().filter_map(|block| block.image.as_ref()).for_each(|image| { let _ = image.restore(&mut page); });
         }
+    }
+
+    /// As the fuzz target has it: a log that was changed, and any bytes.
+    #[test]
+    fn no_log_makes_a_decoder_panic_or_depends_on_its_pieces(
+        all in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..3_000), 1..8), at in any::<prop::sample::Index>(), with: u8, split: u8, bytes: Vec<u8>
+    ) {
+        let mut changed = log(&all);
+        let at = at.index(changed.len());
+        changed[at] = with;
+        fuzz_wal(&[&[0], &changed[..]].concat());
+        fuzz_wal(&[&[split], &changed[..]].concat());
+        fuzz_wal(&bytes);
     }
 
     /// Main data alone, of every kind and version.
