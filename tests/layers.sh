@@ -27,10 +27,10 @@ for p in meta["packages"]:
 judge() {
   awk '
     BEGIN {
-      split("thalweg-base 0 thalweg-disk 1 thalweg-journal 2 thalweg-storage 2 thalweg-manifest 2 thalweg-object 3 thalweg-container 3 thalweg-unit 3 thalweg-rounds 3 thalweg-interleave-unit 3 thalweg-log 4 thalweg-interleave 4 thalweg-filter 3 thalweg-streams 5 thalweg-shapes-model 5 thalweg-lakebase-wal 5 thalweg-lakebase-redo 5.3 thalweg-shapes-source 5.3 thalweg-shapes-core 5.3 thalweg-shapes 5.5 thalweg-subscriptions 6 thalweg-cli 6 thalweg-host 6.5 thalweg 7", t, " ")
+      split("thalweg-base 0 thalweg-disk 1 thalweg-journal 2 thalweg-storage 2 thalweg-manifest 2 thalweg-object 3 thalweg-container 3 thalweg-unit 3 thalweg-rounds 3 thalweg-interleave-unit 3 thalweg-log 4 thalweg-interleave 4 thalweg-filter 3 thalweg-streams 5 thalweg-shapes-model 5 thalweg-lakebase-wal 5 thalweg-lakebase-redo 5.3 thalweg-lakebase-pageserver 5.5 thalweg-shapes-source 5.3 thalweg-shapes-core 5.3 thalweg-shapes 5.5 thalweg-subscriptions 6 thalweg-cli 6 thalweg-host 6.5 thalweg 7", t, " ")
       for (i = 1; i in t; i += 2) layer[t[i]] = t[i + 1]
       # Crates that know these of ours and no others: parts of an engine, the client, the host.
-      split("thalweg-object base journal storage manifest;thalweg-shapes-model base filter;thalweg-lakebase-wal base pg;thalweg-lakebase-redo base pg lakebase-wal;thalweg-shapes-source base http pg shapes-model;thalweg-shapes-core base filter shapes-model;thalweg-cli base http;thalweg-host base disk journal storage manifest object log rounds http streams shapes", o, ";")
+      split("thalweg-object base journal storage manifest;thalweg-shapes-model base filter;thalweg-lakebase-wal base pg;thalweg-lakebase-redo base pg lakebase-wal;thalweg-lakebase-pageserver base pg lakebase-wal lakebase-redo;thalweg-shapes-source base http pg shapes-model;thalweg-shapes-core base filter shapes-model;thalweg-cli base http;thalweg-host base disk journal storage manifest object log rounds http streams shapes", o, ";")
       for (i in o) { n = split(o[i], w, " "); for (k = 2; k <= n; k++) knows[w[1], "thalweg-" w[k]] = 1; narrow[w[1]] = 1 }
       wire["thalweg-http"]; wire["thalweg-pg"]
       split("", o); split("thalweg-crash thalweg-oracle thalweg-loadgen thalweg-fuzz", o, " "); for (i in o) outside[o[i]] = 1

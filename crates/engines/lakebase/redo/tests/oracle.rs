@@ -7,133 +7,22 @@
 //! `THALWEG_REDO_MODULES` names the modules: `15=/path/of/module.so`, separated by colons. `ORACLE_SCALE` is pgbench's scale.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use postgres::{Client, NoTls};
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use support::{Key, copy, file_page, frame, load, log_of, reachable, redo, subjects};
 use thalweg_lakebase_redo::{
-    Change, Page, PageRedo, Program, Redo, RedoError, apply_image, clear_visibility, heap_blocks_per_map,
+    Change, Page, PageRedo, Redo, RedoError, apply_image, clear_visibility, heap_blocks_per_map,
 };
-use thalweg_lakebase_wal::{Effect, Fork, Framed, PAGE_BYTES, PgVersion, Record, Relation, Rmgr, WalFramer};
+use thalweg_lakebase_wal::{Effect, Fork, Framed, PAGE_BYTES, PgVersion, Record, Relation, Rmgr};
 use thalweg_pg::PgLsn;
-use thalweg_pgtest::{Cluster, Installation, Options, Stop, installations};
+use thalweg_pgtest::{Cluster, Options, Stop};
 
-const SEGMENT_BYTES: u32 = 16 << 20;
 /// Pages that are compared by one request.
 const COMPARED_AT_ONCE: usize = 256;
-
-/// The module for a version of Postgres.
-fn module(major: u32) -> Option<PathBuf> {
-    let named = std::env::var("THALWEG_REDO_MODULES").unwrap_or_default();
-    let mut all = named.split(':').filter_map(|one| one.split_once('='));
-    all.find(|(of, _)| *of == major.to_string()).map(|(_, path)| PathBuf::from(path))
-}
-
-/// What can be tested here; a version without a module is skipped, which is a failure with `REQUIRE_ALL=1`.
-fn subjects() -> Vec<(Installation, PathBuf)> {
-    let all: Vec<_> = installations().into_iter().filter_map(|one| Some((one.clone(), module(one.major)?))).collect();
-    if all.is_empty() {
-        assert_ne!(std::env::var("REQUIRE_ALL").as_deref(), Ok("1"), "no module of redo is here, and REQUIRE_ALL=1");
-        eprintln!("skipped: no module of redo is here (THALWEG_REDO_MODULES)");
-    }
-    all
-}
-
-/// Whom the processes belong to: Postgres refuses to run as root.
-fn owner() -> Option<(u32, u32)> {
-    let is_root = std::fs::metadata("/proc/self").map(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0).unwrap();
-    let users = std::fs::read_to_string("/etc/passwd").unwrap();
-    let nobody = users.lines().find(|line| line.starts_with("nobody:")).unwrap();
-    let fields: Vec<&str> = nobody.split(':').collect();
-    is_root.then(|| (fields[2].parse().unwrap(), fields[3].parse().unwrap()))
-}
-
-fn redo(installation: &Installation, module: PathBuf, data: &Path, folder: &Path, processes: usize) -> Redo {
-    let program = Program {
-        postgres: installation.bin.join("postgres"),
-        major: installation.major,
-        module,
-        owner: owner(),
-        request_within: Duration::from_secs(2),
-        control: std::fs::read(data.join("global/pg_control")).unwrap(),
-    };
-    Redo::new(program, folder, processes).unwrap()
-}
-
-/// A folder that the owner of the processes can reach.
-fn reachable() -> tempfile::TempDir {
-    let folder = tempfile::Builder::new().prefix("thalweg-redo-").tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    folder
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let to = to.join(entry.file_name());
-        match entry.file_type().unwrap() {
-            kind if kind.is_dir() => copy(&entry.path(), &to),
-            kind if kind.is_file() => drop(std::fs::copy(entry.path(), to).unwrap()),
-            _ => {}
-        }
-    }
-}
-
-/// The cluster's log: its segments one after the other, and where they begin.
-fn log_of(data: &Path) -> (PgLsn, Vec<u8>) {
-    let mut names: Vec<String> = std::fs::read_dir(data.join("pg_wal"))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name.len() == 24 && name.bytes().all(|byte| byte.is_ascii_hexdigit()))
-        .collect();
-    names.sort();
-    let number = |name: &str| {
-        let [high, low] = [8..16, 16..24].map(|range| u64::from_str_radix(&name[range], 16).unwrap());
-        high * (0x1_0000_0000 / u64::from(SEGMENT_BYTES)) + low
-    };
-    let first = number(&names[0]);
-    let names = names.iter().enumerate().take_while(|(at, name)| number(name) == first + *at as u64);
-    let bytes = names.flat_map(|(_, name)| std::fs::read(data.join("pg_wal").join(name)).unwrap()).collect();
-    (PgLsn(first * u64::from(SEGMENT_BYTES)), bytes)
-}
-
-fn frame(start: PgLsn, bytes: &[u8], mut each: impl FnMut(Framed)) -> PgVersion {
-    let mut framer = WalFramer::new(start, SEGMENT_BYTES, None);
-    for piece in bytes.chunks(1 << 20) {
-        framer.feed(piece);
-        // Ends where the log does: at what a recycled segment had.
-        while let Ok(Some(framed)) = framer.next_record() {
-            each(framed);
-        }
-    }
-    framer.version().unwrap()
-}
-
-fn load(cluster: &Cluster) {
-    let mut client = Client::connect(&cluster.url("postgres"), NoTls).unwrap();
-    for statement in include_str!("load.sql").split(";\n").map(str::trim).filter(|statement| !statement.is_empty()) {
-        client.batch_execute(statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
-    }
-    let scale = std::env::var("ORACLE_SCALE").unwrap_or_else(|_| "1".to_owned());
-    let url = cluster.url("postgres");
-    let bench = |args: &[&str]| {
-        let mut program = cluster.program("pgbench");
-        if !Path::new(program.get_program()).exists() && !cluster.folder().join("pgbench").exists() {
-            return;
-        }
-        let output = program.args(args).arg(&url).output().unwrap();
-        assert!(output.status.success(), "pgbench: {}", String::from_utf8_lossy(&output.stderr));
-    };
-    bench(&["-i", "-q", "-s", &scale]);
-    bench(&["-n", "-c", "4", "-t", &(1_000 * scale.parse::<u64>().unwrap()).to_string()]);
-    client.batch_execute("VACUUM").unwrap();
-    client.batch_execute("CHECKPOINT").unwrap();
-}
-
-type Key = (Relation, Fork, u32);
 
 /// All pages as of a position.
 struct Pages {
@@ -146,26 +35,6 @@ impl Pages {
         let base = &self.base;
         self.pages.entry(key).or_insert_with(|| file_page(base, key))
     }
-}
-
-/// The page in the files of a cluster.
-fn file_page(data: &Path, (relation, fork, block): Key) -> Option<Page> {
-    const BLOCKS_PER_FILE: u32 = 131_072;
-    let mut name = relation.number.to_string();
-    name += match fork {
-        Fork::Main => "",
-        Fork::FreeSpace => "_fsm",
-        Fork::Visibility => "_vm",
-        Fork::Init => "_init",
-    };
-    if block >= BLOCKS_PER_FILE {
-        name += &format!(".{}", block / BLOCKS_PER_FILE);
-    }
-    let folder = if relation.database == 0 { "global".to_owned() } else { format!("base/{}", relation.database) };
-    let file = File::open(data.join(folder).join(name)).ok()?;
-    let mut page: Page = Box::new([0; PAGE_BYTES]);
-    file.read_exact_at(&mut page[..], u64::from(block % BLOCKS_PER_FILE) * PAGE_BYTES as u64).ok()?;
-    Some(page)
 }
 
 #[derive(Default)]

@@ -1,0 +1,204 @@
+//! The pages of one history of a cluster.
+
+use crate::error::{IngestError, PageError};
+use crate::fold::{Fold, finish};
+use crate::history::{Chain, History};
+use crate::value::Value;
+use std::collections::BTreeMap;
+use std::io;
+use thalweg_lakebase_redo::{Change, Page, Redo, heap_blocks_per_map};
+use thalweg_lakebase_wal::{Effect, Fork, Framed, PgVersion, Record, Relation};
+use thalweg_pg::PgLsn;
+
+/// A page by its place.
+pub type Key = (Relation, Fork, u32);
+
+/// The pages of a cluster as it was before the first record: stopped in order, at that position.
+pub trait Base: Send + Sync {
+    /// How many blocks a fork has; `None`: it does not exist.
+    fn blocks(&self, relation: Relation, fork: Fork) -> io::Result<Option<u32>>;
+
+    /// A page that is there.
+    fn page(&self, key: Key) -> io::Result<Page>;
+
+    /// All forks of a database; 0: those that all databases share.
+    fn forks(&self, database: u32) -> io::Result<Vec<(Relation, Fork)>>;
+}
+
+/// Forks of a relation, in the order of their numbers.
+const FORKS: [Fork; 4] = [Fork::Main, Fork::FreeSpace, Fork::Visibility, Fork::Init];
+
+/// The pages of one history of a cluster.
+pub struct Timeline {
+    version: PgVersion,
+    base: Box<dyn Base>,
+    /// The end of the last record.
+    last: PgLsn,
+    forks: BTreeMap<(Relation, Fork), History>,
+    /// Databases that were copied file by file: what each is a copy of, and when.
+    copies: BTreeMap<u32, (u32, PgLsn)>,
+}
+
+impl Timeline {
+    /// A timeline that begins with the pages of `base`, at the position `at`.
+    #[must_use]
+    pub fn new(version: PgVersion, base: Box<dyn Base>, at: PgLsn) -> Self {
+        Self { version, base, last: at, forks: BTreeMap::new(), copies: BTreeMap::new() }
+    }
+
+    /// The end of the last record that was taken.
+    #[must_use]
+    pub fn last(&self) -> PgLsn {
+        self.last
+    }
+
+    /// The history of a fork; as the base has it, if nothing has changed it yet.
+    fn history(&mut self, relation: Relation, fork: Fork) -> io::Result<&mut History> {
+        if !self.forks.contains_key(&(relation, fork)) {
+            let blocks = match self.origin_of(relation) {
+                Some((source, at)) => self.size_of(source, fork, at)?,
+                None => self.base.blocks(relation, fork)?,
+            };
+            self.forks.insert((relation, fork), History::new(blocks));
+        }
+        Ok(self.forks.entry((relation, fork)).or_default())
+    }
+
+    /// Where the files of a relation were copied from, with those of its whole database, and when.
+    fn origin_of(&self, relation: Relation) -> Option<(Relation, PgLsn)> {
+        let (source, at) = self.copies.get(&relation.database)?;
+        Some((Relation { database: *source, ..relation }, *at))
+    }
+
+    fn size_of(&self, relation: Relation, fork: Fork, at: PgLsn) -> io::Result<Option<u32>> {
+        match (self.forks.get(&(relation, fork)), self.origin_of(relation)) {
+            (Some(history), _) => Ok(history.size(at)),
+            (None, Some((source, copied))) => self.size_of(source, fork, copied.min(at)),
+            (None, None) => self.base.blocks(relation, fork),
+        }
+    }
+
+    /// Takes the next record of the log.
+    pub fn ingest(&mut self, framed: &Framed) -> Result<(), IngestError> {
+        let at = framed.end;
+        if framed.start < self.last {
+            return Err(IngestError::Order { at: framed.start, last: self.last });
+        }
+        let of_record = |error| IngestError::Record { at: framed.start, error };
+        let record = Record::decode(&framed.bytes).map_err(of_record)?;
+        let effect = Effect::of(&record, self.version).map_err(of_record)?;
+        let change = Change { start: framed.start, end: at, bytes: framed.bytes.clone() };
+        let mut before = None;
+        for block in record.blocks {
+            let key = (block.relation, block.fork, block.block);
+            // A record may name a block twice; it changes the page once.
+            if before.replace(key) == Some(key) {
+                continue;
+            }
+            let value = match block.image {
+                Some(image) if image.is_applied => Value::Image(image),
+                _ => Value::Record { change: change.clone(), begins: block.will_init },
+            };
+            self.history(block.relation, block.fork)?.put(at, block.block, value);
+        }
+        if let Some(effect) = effect {
+            self.affect(at, effect)?;
+        }
+        self.last = at;
+        Ok(())
+    }
+
+    fn affect(&mut self, at: PgLsn, effect: Effect) -> io::Result<()> {
+        match effect {
+            Effect::ForkCreated { relation, fork } => self.history(relation, fork)?.create(at),
+            Effect::TransactionEnd(end) => {
+                for relation in end.dropped {
+                    FORKS
+                        .iter()
+                        .try_for_each(|fork| self.history(relation, *fork).map(|history| history.remove(at)))?;
+                }
+            }
+            Effect::Truncated { relation, blocks, heap, visibility, .. } => {
+                if heap {
+                    self.history(relation, Fork::Main)?.truncate(at, blocks);
+                }
+                if visibility {
+                    let per_map = heap_blocks_per_map();
+                    let map = self.history(relation, Fork::Visibility)?;
+                    map.truncate(at, blocks.div_ceil(per_map));
+                    map.put_if_there(at, blocks / per_map, Value::HideFrom { heap_block: blocks });
+                }
+            }
+            Effect::VisibilityCleared { blocks, only_frozen } => {
+                for (relation, heap_block) in blocks {
+                    let map = self.history(relation, Fork::Visibility)?;
+                    map.put_if_there(at, heap_block / heap_blocks_per_map(), Value::Hide { heap_block, only_frozen });
+                }
+            }
+            Effect::DatabaseCopied { database, source, .. } => {
+                self.copies.insert(database, (source, at));
+            }
+            Effect::DatabaseDropped { database, .. } => {
+                for (relation, fork) in self.base.forks(database)? {
+                    self.history(relation, fork)?.remove(at);
+                }
+                let of_it = self.forks.iter_mut().filter(|((relation, _), _)| relation.database == database);
+                of_it.for_each(|(_, history)| history.remove(at));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// How many blocks a fork has at a position; `None`: it does not exist.
+    pub fn size(&self, relation: Relation, fork: Fork, at: PgLsn) -> Result<Option<u32>, PageError> {
+        if at > self.last {
+            return Err(PageError::NotYet { at, last: self.last });
+        }
+        Ok(self.size_of(relation, fork, at)?)
+    }
+
+    /// Pages at a position: a result for each, in order.
+    pub fn pages(&self, redo: &Redo, keys: &[Key], at: PgLsn) -> Vec<Result<Page, PageError>> {
+        let (mut folds, mut places, mut results) = (Vec::new(), Vec::new(), Vec::new());
+        for key in keys {
+            match self.fold(*key, at) {
+                Ok(fold) => {
+                    places.push(results.len());
+                    folds.push(fold);
+                    results.push(Err(PageError::Missing));
+                }
+                Err(error) => results.push(Err(error)),
+            }
+        }
+        for (place, made) in places.into_iter().zip(finish(redo, folds)) {
+            results[place] = made;
+        }
+        results
+    }
+
+    fn fold(&self, key: Key, at: PgLsn) -> Result<Fold, PageError> {
+        let (relation, fork, block) = key;
+        match self.size(relation, fork, at)? {
+            Some(blocks) if block < blocks => {}
+            _ => return Err(PageError::Missing),
+        }
+        let chain =
+            |place, at| self.forks.get(&(place, fork)).map_or_else(Chain::default, |history| history.chain(block, at));
+        let (mut place, mut upto) = (relation, at);
+        let Chain { mut begins, values } = chain(place, upto);
+        let mut values = values.to_vec();
+        // Before it was copied, it was a page of the database that it was copied from.
+        while !begins && let Some((source, copied)) = self.origin_of(place) {
+            (place, upto) = (source, copied.min(upto));
+            let before = chain(place, upto);
+            values.splice(0..0, before.values.iter().cloned());
+            begins = before.begins;
+        }
+        let base = match self.base.blocks(place, fork)? {
+            Some(blocks) if !begins && block < blocks => Some(self.base.page((place, fork, block))?),
+            _ => None,
+        };
+        Ok(Fold::new(key, base, values))
+    }
+}
