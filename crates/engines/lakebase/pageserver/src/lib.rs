@@ -4,14 +4,16 @@
 //! after the other. For each page it keeps what has changed it, by position; a page is made when it is asked for, from the
 //! newest value that needs no older one, and the changes since (`fold`).
 //!
-//! This form keeps everything in memory. It knows pages and sizes of relations; state beside them (transactions' ends,
-//! mapped catalogs, prepared transactions) it does not keep yet.
+//! This form keeps everything in memory. Beside pages and sizes of relations it has status pages of transactions and
+//! multixacts, the files of mapped catalogs, and transactions that are prepared.
 
 mod error;
 mod fold;
 mod history;
+mod status;
 mod timeline;
 mod value;
 
 pub use error::{IngestError, PageError};
+pub use status::{Status, StatusKey};
 pub use timeline::{Base, Key, Timeline};

@@ -3,7 +3,9 @@
 use crate::error::{IngestError, PageError};
 use crate::fold::{Fold, finish};
 use crate::history::{Chain, History};
+use crate::status::{StatusKey, Statuses};
 use crate::value::Value;
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io;
 use thalweg_lakebase_redo::{Change, Page, Redo, heap_blocks_per_map};
@@ -21,6 +23,12 @@ pub trait Base: Send + Sync {
     /// A page that is there.
     fn page(&self, key: Key) -> io::Result<Page>;
 
+    /// A status page; `None`: there is none.
+    fn status(&self, key: StatusKey) -> io::Result<Option<Page>>;
+
+    /// The content of `pg_filenode.map` of a database; 0: of the shared catalogs.
+    fn map(&self, database: u32) -> io::Result<Option<Bytes>>;
+
     /// All forks of a database; 0: those that all databases share.
     fn forks(&self, database: u32) -> io::Result<Vec<(Relation, Fork)>>;
 }
@@ -37,13 +45,19 @@ pub struct Timeline {
     forks: BTreeMap<(Relation, Fork), History>,
     /// Databases that were copied file by file: what each is a copy of, and when.
     copies: BTreeMap<u32, (u32, PgLsn)>,
+    statuses: Statuses,
+    /// The content of `pg_filenode.map` by database, from each position on.
+    maps: BTreeMap<u32, Vec<(PgLsn, Bytes)>>,
+    /// Prepared transactions: from and up to which position, and the content of their files.
+    prepared: BTreeMap<u32, Vec<(PgLsn, Option<Bytes>)>>,
 }
 
 impl Timeline {
     /// A timeline that begins with the pages of `base`, at the position `at`.
     #[must_use]
     pub fn new(version: PgVersion, base: Box<dyn Base>, at: PgLsn) -> Self {
-        Self { version, base, last: at, forks: BTreeMap::new(), copies: BTreeMap::new() }
+        let (forks, copies, statuses) = (BTreeMap::new(), BTreeMap::new(), Statuses::default());
+        Self { version, base, last: at, forks, copies, statuses, maps: BTreeMap::new(), prepared: BTreeMap::new() }
     }
 
     /// The end of the last record that was taken.
@@ -109,9 +123,17 @@ impl Timeline {
     }
 
     fn affect(&mut self, at: PgLsn, effect: Effect) -> io::Result<()> {
+        self.statuses.affect(at, &effect);
         match effect {
+            Effect::RelmapUpdated { database, content, .. } => {
+                self.maps.entry(database).or_default().push((at, content));
+            }
+            Effect::Prepared { xid, state } => self.prepared.entry(xid).or_default().push((at, Some(state))),
             Effect::ForkCreated { relation, fork } => self.history(relation, fork)?.create(at),
             Effect::TransactionEnd(end) => {
+                if end.was_prepared {
+                    self.prepared.entry(end.xid).or_default().push((at, None));
+                }
                 for relation in end.dropped {
                     FORKS
                         .iter()
@@ -152,10 +174,39 @@ impl Timeline {
 
     /// How many blocks a fork has at a position; `None`: it does not exist.
     pub fn size(&self, relation: Relation, fork: Fork, at: PgLsn) -> Result<Option<u32>, PageError> {
-        if at > self.last {
-            return Err(PageError::NotYet { at, last: self.last });
-        }
+        self.check(at)?;
         Ok(self.size_of(relation, fork, at)?)
+    }
+
+    fn check(&self, at: PgLsn) -> Result<(), PageError> {
+        if at > self.last { Err(PageError::NotYet { at, last: self.last }) } else { Ok(()) }
+    }
+
+    /// A status page at a position; `None`: there is none.
+    pub fn status(&self, key: StatusKey, at: PgLsn) -> Result<Option<Page>, PageError> {
+        self.check(at)?;
+        Ok(self.statuses.page(key, at, || self.base.status(key))?)
+    }
+
+    /// The content of `pg_filenode.map` of a database at a position; 0: of the shared catalogs.
+    pub fn map(&self, database: u32, at: PgLsn) -> Result<Option<Bytes>, PageError> {
+        self.check(at)?;
+        let changes = self.maps.get(&database).map_or(&[][..], Vec::as_slice);
+        match (changes.iter().rev().find(|(position, _)| *position <= at), self.copies.get(&database)) {
+            (Some((_, content)), _) => Ok(Some(content.clone())),
+            (None, Some((source, copied))) => self.map(*source, at.min(*copied)),
+            (None, None) => Ok(self.base.map(database)?),
+        }
+    }
+
+    /// The transactions that are prepared at a position, and the content of their files in `pg_twophase`.
+    pub fn prepared(&self, at: PgLsn) -> Result<Vec<(u32, Bytes)>, PageError> {
+        self.check(at)?;
+        let state = |(xid, changes): (&u32, &Vec<(PgLsn, Option<Bytes>)>)| {
+            let (_, state) = changes.iter().rev().find(|(position, _)| *position <= at)?;
+            Some((*xid, state.clone()?))
+        };
+        Ok(self.prepared.iter().filter_map(state).collect())
     }
 
     /// Pages at a position: a result for each, in order.

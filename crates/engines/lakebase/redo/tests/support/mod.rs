@@ -109,6 +109,21 @@ pub(crate) fn load(cluster: &Cluster) {
     for statement in include_str!("../load.sql").split(";\n").map(str::trim).filter(|statement| !statement.is_empty()) {
         client.batch_execute(statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
+    // A multixact: a row that two transactions have locked; transactions that are prepared, of which one stays.
+    let mut other = Client::connect(&cluster.url("postgres"), NoTls).unwrap();
+    let (mut one, mut two) = (client.transaction().unwrap(), other.transaction().unwrap());
+    for client in [&mut one, &mut two] {
+        client.batch_execute("SELECT 1 FROM t WHERE id = 1 FOR KEY SHARE").unwrap();
+    }
+    one.commit().unwrap();
+    two.commit().unwrap();
+    for (name, end) in [("a", "COMMIT PREPARED 'a'"), ("b", "ROLLBACK PREPARED 'b'"), ("c", "SELECT 1")] {
+        let prepare =
+            format!("BEGIN; SAVEPOINT s; UPDATE t SET br = 1 WHERE id = 2; RELEASE s; PREPARE TRANSACTION '{name}'");
+        for statement in prepare.split("; ").chain([end]) {
+            client.batch_execute(statement).unwrap();
+        }
+    }
     let scale = std::env::var("ORACLE_SCALE").unwrap_or_else(|_| "1".to_owned());
     let url = cluster.url("postgres");
     let bench = |args: &[&str]| {
