@@ -1,6 +1,7 @@
 //! Why a record was not taken, or a page cannot be given.
 
 use std::io;
+use std::path::PathBuf;
 use thalweg_lakebase_redo::RedoError;
 use thalweg_lakebase_wal::{ImageError, RecordError};
 use thalweg_pg::PgLsn;
@@ -38,4 +39,24 @@ pub enum PageError {
     /// The records cannot be replayed.
     #[error(transparent)]
     Redo(#[from] RedoError),
+}
+
+/// Why a data folder cannot be written.
+#[derive(Debug, Error)]
+pub enum BackupError {
+    /// A page, or other state, cannot be given.
+    #[error(transparent)]
+    Page(#[from] PageError),
+    /// A file cannot be written.
+    #[error("{path} cannot be written: {error}")]
+    Io { path: PathBuf, error: io::Error },
+    /// The control file is damaged, or of a version with another form.
+    #[error("the control file has no checksum that fits")]
+    Control,
+    /// The log of the segment has another length than the position says.
+    #[error("the segment's log up to the position has {expected} bytes, and {found} were given")]
+    Segment { expected: u64, found: usize },
+    /// Tablespaces of one's own are not supported.
+    #[error("a relation is in tablespace {0}: only the default ones can be written")]
+    Tablespace(u32),
 }

@@ -5,15 +5,22 @@
 //! newest value that needs no older one, and the changes since (`fold`).
 //!
 //! This form keeps everything in memory. Beside pages and sizes of relations it has status pages of transactions and
-//! multixacts, the files of mapped catalogs, and transactions that are prepared.
+//! multixacts, the files of mapped catalogs, transactions that are prepared, and the cluster's counters. That is all that a
+//! stock Postgres needs to start at a position, see [`Timeline::write_folder`].
+//!
+//! Not here yet: tablespaces of one's own, times of commits (`pg_commit_ts`), replication slots and origins.
 
+mod backup;
 mod error;
 mod fold;
 mod history;
+mod state;
 mod status;
 mod timeline;
 mod value;
 
-pub use error::{IngestError, PageError};
+pub use backup::Start;
+pub use error::{BackupError, IngestError, PageError};
+pub use state::State;
 pub use status::{Status, StatusKey};
 pub use timeline::{Base, Key, Timeline};

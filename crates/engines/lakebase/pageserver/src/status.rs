@@ -30,6 +30,18 @@ pub enum Status {
     MultiMembers,
 }
 
+impl Status {
+    /// The pages that hold the numbers from `first` up to and with `last`.
+    pub(crate) fn pages(self, first: u32, last: u32) -> std::ops::RangeInclusive<u64> {
+        let per_page = match self {
+            Self::Transactions => XACTS_PER_PAGE,
+            Self::MultiOffsets => OFFSETS_PER_PAGE,
+            Self::MultiMembers => MEMBERS_PER_PAGE,
+        };
+        u64::from(first / per_page)..=u64::from(last / per_page)
+    }
+}
+
 /// A status page by its place.
 pub type StatusKey = (Status, u64);
 

@@ -3,13 +3,14 @@
 use crate::error::{IngestError, PageError};
 use crate::fold::{Fold, finish};
 use crate::history::{Chain, History};
+use crate::state::{State, States};
 use crate::status::{StatusKey, Statuses};
 use crate::value::Value;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use thalweg_lakebase_redo::{Change, Page, Redo, heap_blocks_per_map};
-use thalweg_lakebase_wal::{Effect, Fork, Framed, PgVersion, Record, Relation};
+use thalweg_lakebase_wal::{Checkpoint, Effect, Fork, Framed, PgVersion, Record, Relation};
 use thalweg_pg::PgLsn;
 
 /// A page by its place.
@@ -29,6 +30,9 @@ pub trait Base: Send + Sync {
     /// The content of `pg_filenode.map` of a database; 0: of the shared catalogs.
     fn map(&self, database: u32) -> io::Result<Option<Bytes>>;
 
+    /// The databases, without 0.
+    fn databases(&self) -> io::Result<Vec<u32>>;
+
     /// All forks of a database; 0: those that all databases share.
     fn forks(&self, database: u32) -> io::Result<Vec<(Relation, Fork)>>;
 }
@@ -45,6 +49,9 @@ pub struct Timeline {
     forks: BTreeMap<(Relation, Fork), History>,
     /// Databases that were copied file by file: what each is a copy of, and when.
     copies: BTreeMap<u32, (u32, PgLsn)>,
+    /// Databases that were made (`true`) and dropped.
+    databases: BTreeMap<u32, Vec<(PgLsn, bool)>>,
+    states: States,
     statuses: Statuses,
     /// The content of `pg_filenode.map` by database, from each position on.
     maps: BTreeMap<u32, Vec<(PgLsn, Bytes)>>,
@@ -53,11 +60,27 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// A timeline that begins with the pages of `base`, at the position `at`.
+    /// A timeline that begins with the pages of `base`, which was stopped by this checkpoint, whose record ends at `at`.
     #[must_use]
-    pub fn new(version: PgVersion, base: Box<dyn Base>, at: PgLsn) -> Self {
-        let (forks, copies, statuses) = (BTreeMap::new(), BTreeMap::new(), Statuses::default());
-        Self { version, base, last: at, forks, copies, statuses, maps: BTreeMap::new(), prepared: BTreeMap::new() }
+    pub fn new(version: PgVersion, base: Box<dyn Base>, checkpoint: &Checkpoint, at: PgLsn) -> Self {
+        Self {
+            version,
+            base,
+            last: at,
+            forks: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            databases: BTreeMap::new(),
+            states: States::new(at, State::of(checkpoint)),
+            statuses: Statuses::default(),
+            maps: BTreeMap::new(),
+            prepared: BTreeMap::new(),
+        }
+    }
+
+    /// The version of its log.
+    #[must_use]
+    pub fn version(&self) -> PgVersion {
+        self.version
     }
 
     /// The end of the last record that was taken.
@@ -102,6 +125,11 @@ impl Timeline {
         let record = Record::decode(&framed.bytes).map_err(of_record)?;
         let effect = Effect::of(&record, self.version).map_err(of_record)?;
         let change = Change { start: framed.start, end: at, bytes: framed.bytes.clone() };
+        let mut state = self.states.newest();
+        state.saw(record.header.xid);
+        record.toplevel_xid.into_iter().for_each(|xid| state.saw(xid));
+        effect.iter().for_each(|effect| state.affect(effect));
+        self.states.put(at, state);
         let mut before = None;
         for block in record.blocks {
             let key = (block.relation, block.fork, block.block);
@@ -159,8 +187,11 @@ impl Timeline {
             }
             Effect::DatabaseCopied { database, source, .. } => {
                 self.copies.insert(database, (source, at));
+                self.databases.entry(database).or_default().push((at, true));
             }
+            Effect::DatabaseCreated { database, .. } => self.databases.entry(database).or_default().push((at, true)),
             Effect::DatabaseDropped { database, .. } => {
+                self.databases.entry(database).or_default().push((at, false));
                 for (relation, fork) in self.base.forks(database)? {
                     self.history(relation, fork)?.remove(at);
                 }
@@ -180,6 +211,50 @@ impl Timeline {
 
     fn check(&self, at: PgLsn) -> Result<(), PageError> {
         if at > self.last { Err(PageError::NotYet { at, last: self.last }) } else { Ok(()) }
+    }
+
+    /// The counters at a position.
+    #[must_use]
+    pub fn state(&self, at: PgLsn) -> State {
+        self.states.at(at)
+    }
+
+    /// The databases at a position, with 0 for what all of them share.
+    pub fn databases(&self, at: PgLsn) -> Result<Vec<u32>, PageError> {
+        self.check(at)?;
+        let mut all: BTreeSet<u32> = self.base.databases()?.into_iter().chain([0]).collect();
+        for (database, changes) in &self.databases {
+            match changes.iter().rev().find(|(position, _)| *position <= at) {
+                Some((_, true)) => drop(all.insert(*database)),
+                Some((_, false)) => drop(all.remove(database)),
+                None => {}
+            }
+        }
+        Ok(all.into_iter().collect())
+    }
+
+    /// All forks at a position, and how many blocks each has.
+    pub fn relations(&self, at: PgLsn) -> Result<Vec<(Relation, Fork, u32)>, PageError> {
+        let mut all: BTreeSet<(Relation, Fork)> = self.forks.keys().copied().collect();
+        for database in self.databases(at)? {
+            let mut place = database;
+            loop {
+                let of_database = |(relation, fork): (Relation, Fork)| (Relation { database, ..relation }, fork);
+                let changed = self.forks.keys().copied().filter(|(relation, _)| relation.database == place);
+                all.extend(self.base.forks(place)?.into_iter().chain(changed).map(of_database));
+                match self.copies.get(&place) {
+                    Some((source, _)) => place = *source,
+                    None => break,
+                }
+            }
+        }
+        let mut found = Vec::new();
+        for (relation, fork) in all {
+            if let Some(blocks) = self.size(relation, fork, at)? {
+                found.push((relation, fork, blocks));
+            }
+        }
+        Ok(found)
     }
 
     /// A status page at a position; `None`: there is none.

@@ -9,14 +9,16 @@
 mod support;
 
 use bytes::Bytes;
+use postgres::{Client, NoTls};
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use support::{Key, copy, file_page, frame, load, log_of, reachable, redo, subjects};
-use thalweg_lakebase_pageserver::{Base, Status, StatusKey, Timeline};
-use thalweg_lakebase_redo::Page;
-use thalweg_lakebase_wal::{Fork, PAGE_BYTES, Record, Relation, Rmgr};
+use support::{Key, SEGMENT_BYTES, copy, file_page, frame, load, log_of, reachable, redo, subjects};
+use thalweg_lakebase_pageserver::{Base, Start, Status, StatusKey, Timeline};
+use thalweg_lakebase_redo::{Page, Redo};
+use thalweg_lakebase_wal::{Effect, Fork, Framed, PAGE_BYTES, Record, Relation, Rmgr};
 use thalweg_pg::PgLsn;
 use thalweg_pgtest::{Cluster, Options, Stop};
 
@@ -95,6 +97,10 @@ impl Base for Files {
         Ok(std::fs::read(self.folder(database).join("pg_filenode.map")).ok().map(Bytes::from))
     }
 
+    fn databases(&self) -> io::Result<Vec<u32>> {
+        Ok(Files::databases(self).into_iter().filter(|database| *database != 0).collect())
+    }
+
     fn forks(&self, database: u32) -> io::Result<Vec<(Relation, Fork)>> {
         let Ok(folder) = std::fs::read_dir(self.folder(database)) else { return Ok(Vec::new()) };
         folder
@@ -126,12 +132,7 @@ fn has_more_bits(found: &Page, file: &Page) -> bool {
     found[24..].iter().zip(&file[24..]).any(|(found, file)| found & !file != 0)
 }
 
-fn compare(
-    data: &Path,
-    timeline: &Timeline,
-    redo: &thalweg_lakebase_redo::Redo,
-    last_rmgr: &BTreeMap<Key, Rmgr>,
-) -> (u64, Vec<String>) {
+fn compare(data: &Path, timeline: &Timeline, redo: &Redo, last_rmgr: &BTreeMap<Key, Rmgr>) -> (u64, Vec<String>) {
     let files = Files(data.to_owned());
     let at = timeline.last();
     let (mut compared, mut wrong) = (0, Vec::new());
@@ -240,6 +241,75 @@ fn compare_beside(data: &Path, timeline: &Timeline) {
     }
 }
 
+fn give(path: &Path, owner: (u32, u32)) {
+    std::os::unix::fs::chown(path, Some(owner.0), Some(owner.1)).unwrap();
+    if path.is_dir() {
+        std::fs::read_dir(path).unwrap().for_each(|entry| give(&entry.unwrap().path(), owner));
+    }
+}
+
+/// Starts the cluster's server on a folder that a timeline has written, at the end of this record, and uses it: every index
+/// and every heap is checked by Postgres itself.
+fn start_at(cluster: &Cluster, timeline: &Timeline, redo: &Redo, last: &Framed, (log_start, log): (PgLsn, &[u8])) {
+    let data = cluster.data();
+    let (aside, made) = (cluster.folder().join("aside"), cluster.folder().join("made"));
+    std::fs::create_dir(&made).unwrap();
+    let at = last.end;
+    let segment = at.0 - at.0 % u64::from(SEGMENT_BYTES);
+    let start = Start {
+        at,
+        previous: last.start,
+        control: &std::fs::read(data.join("global/pg_control")).unwrap(),
+        segment: &log[(segment - log_start.0) as usize..(at.0 - log_start.0) as usize],
+        segment_bytes: SEGMENT_BYTES,
+    };
+    let began = Instant::now();
+    timeline.write_folder(redo, &made, start).unwrap();
+    let wrote = began.elapsed();
+    for name in ["postgresql.conf", "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf"] {
+        std::fs::copy(data.join(name), made.join(name)).unwrap();
+    }
+    let own = std::fs::metadata(&data).unwrap();
+    give(&made, (own.uid(), own.gid()));
+    std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::fs::rename(&data, &aside).unwrap();
+    std::fs::rename(&made, &data).unwrap();
+    let began = Instant::now();
+    cluster.start_again();
+    let mut client = Client::connect(&cluster.url("postgres"), NoTls).unwrap();
+    println!("  at {at}: written in {wrote:?}, answers after {:?}", began.elapsed());
+    let prepared: i64 = client.query_one("SELECT count(*) FROM pg_prepared_xacts", &[]).unwrap().get(0);
+    assert_eq!(prepared as usize, timeline.prepared(at).unwrap().len());
+    // Every row of every table, by heap and by each of its indexes that can give them in order.
+    let tables = "SELECT c.oid::regclass::text FROM pg_class c WHERE relkind IN ('r', 'm', 't') AND relpersistence <> 't' ORDER BY 1";
+    let tables: Vec<String> = client.query(tables, &[]).unwrap().into_iter().map(|row| row.get(0)).collect();
+    for table in &tables {
+        let count = format!("SELECT count(*) FROM {table}");
+        let by_heap: i64 = client.query_one(&count, &[]).unwrap().get(0);
+        client.batch_execute("SET enable_seqscan = off").unwrap();
+        let by_index: i64 = client.query_one(&count, &[]).unwrap().get(0);
+        client.batch_execute("SET enable_seqscan = on").unwrap();
+        assert_eq!(by_heap, by_index, "{table} at {at}");
+    }
+    if client.batch_execute("CREATE EXTENSION IF NOT EXISTS amcheck").is_ok() {
+        let indexes = "SELECT bt_index_check(c.oid, true) FROM pg_class c JOIN pg_am a ON a.oid = c.relam JOIN pg_index i ON i.indexrelid = c.oid
+            WHERE amname = 'btree' AND indisvalid AND relpersistence = 'p'";
+        client.batch_execute(indexes).unwrap_or_else(|error| panic!("at {at}: {error}"));
+        let heaps = "SELECT count(*) FROM pg_class c, verify_heapam(c.oid) WHERE relkind IN ('r', 't', 'm') AND relpersistence = 'p'";
+        let broken: i64 = client.query_one(heaps, &[]).unwrap().get(0);
+        assert_eq!(broken, 0, "at {at}");
+    }
+    for statement in ["CREATE TABLE begun_here AS SELECT generate_series(1, 1000) n", "VACUUM", "CHECKPOINT"] {
+        client.batch_execute(statement).unwrap_or_else(|error| panic!("{statement} at {at}: {error}"));
+    }
+    drop(client);
+    cluster.stop(Stop::Fast);
+    cluster.start_again();
+    cluster.stop(Stop::Fast);
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&aside, &data).unwrap();
+}
+
 #[test]
 fn every_page_of_a_stopped_cluster_is_made_from_its_log() {
     for (installation, module) in subjects() {
@@ -260,14 +330,20 @@ fn every_page_of_a_stopped_cluster_is_made_from_its_log() {
 
         let mut from = PgLsn(0);
         let (start, bytes) = log_of(&base);
-        frame(start, &bytes, |framed| from = framed.end);
+        let mut stopped = None;
+        let version = frame(start, &bytes, |framed| {
+            from = framed.end;
+            stopped = Some(framed);
+        });
+        let checkpoint = Record::decode(&stopped.unwrap().bytes).unwrap();
+        let Some(Effect::Checkpoint { checkpoint, .. }) = Effect::of(&checkpoint, version).unwrap() else { panic!() };
         let redo = redo(&installation, module, &cluster.data(), folder.path(), 1);
         let (start, bytes) = log_of(&cluster.data());
         let mut records = Vec::new();
-        let version = frame(start, &bytes, |framed| records.push(framed));
+        frame(start, &bytes, |framed| records.push(framed));
         records.retain(|framed| framed.start >= from);
         let take = |without: Option<usize>| {
-            let mut timeline = Timeline::new(version, Box::new(Files(base.clone())), from);
+            let mut timeline = Timeline::new(version, Box::new(Files(base.clone())), &checkpoint, from);
             for (number, framed) in records.iter().enumerate() {
                 if Some(number) != without {
                     timeline.ingest(framed).unwrap();
@@ -297,6 +373,10 @@ fn every_page_of_a_stopped_cluster_is_made_from_its_log() {
             wrong.len(),
         );
         assert!(compared > 2_000);
+        let positions = [records.len() - 1, records.len() / 2, records.len() / 3, records.len() * 4 / 5];
+        for number in positions {
+            start_at(&cluster, &timeline, &redo, &records[number], (start, &bytes));
+        }
         assert!(wrong.is_empty(), "{:#?}", &wrong[..wrong.len().min(20)]);
         compare_beside(&cluster.data(), &timeline);
         // Without one of its records a page is another one.

@@ -11,7 +11,7 @@ use thalweg_lakebase_wal::{Fork, Framed, PAGE_BYTES, PgVersion, Relation, WalFra
 use thalweg_pg::PgLsn;
 use thalweg_pgtest::{Cluster, Installation, installations};
 
-const SEGMENT_BYTES: u32 = 16 << 20;
+pub(crate) const SEGMENT_BYTES: u32 = 16 << 20;
 
 /// A page by its place.
 pub(crate) type Key = (Relation, Fork, u32);
