@@ -86,7 +86,11 @@ impl<A: Attachment> Logs<A> {
         let done = self.round(floor, &mut taken, now);
         match &done {
             Ok(()) => self.release(taken, floor),
-            Err(_) => self.give_back(taken),
+            Err(_) => {
+                self.give_back(taken);
+                // An owner that is full refuses appends, so it does not meet its successor in the journal.
+                self.sealed.unit().confirm_owner();
+            }
         }
         done.map(|()| true)
     }

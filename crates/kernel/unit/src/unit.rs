@@ -237,6 +237,16 @@ impl Unit {
         }
     }
 
+    /// Asks the manifest whether this is still the unit's owner: a later one may have removed what this one cannot read. An
+    /// answer that does not come says nothing.
+    pub fn confirm_owner(&self) {
+        if let Ok(found) = self.manifest.read()
+            && found.unwrap_or_default().epoch != self.epoch()
+        {
+            self.is_deposed.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Whether an edit has met the root of a later owner, or another one than this owner has written last: no other edit
     /// will be made.
     #[must_use]
