@@ -136,11 +136,12 @@ bucket=$WORK/nodes/bucket
 cp -r "$bucket" "$WORK/kept"
 # damage CLAIM WORDS: store check says these words, and fails; then the bucket is as it was.
 damage() { check "$1" refused "$2" "$THALWEG_BIN" store check --store "$STORE"; rm -rf "$bucket"; cp -r "$WORK/kept" "$bucket"; }
+# flip FILE [AT]: one bit of the byte there, or in the middle.
 flip() {
-  python3 - "$1" <<'PY'
+  python3 - "$@" <<'PY'
 import sys
 with open(sys.argv[1], "r+b") as f:
-    f.seek(0, 2); at = f.tell() // 2; f.seek(at); byte = f.read(1); f.seek(at); f.write(bytes([byte[0] ^ 1]))
+    f.seek(0, 2); at = int(sys.argv[2]) if len(sys.argv) > 2 else f.tell() // 2; f.seek(at); byte = f.read(1); f.seek(at); f.write(bytes([byte[0] ^ 1]))
 PY
 }
 object=$(find "$bucket/d" -type f -size +20k -printf '%P\n' | head -1)
@@ -151,7 +152,8 @@ unit=${object%%/*}
 flip "$bucket/m/$unit"; damage "and a root that is damaged" "m/$unit"
 rm "$bucket/m/$unit"; damage "and a unit without its root" "no root"
 record=$(find "$bucket/j" -type f -size +0 -printf '%P\n' | sort | tail -1)
-flip "$bucket/j/$record"; damage "and a changed byte of a journal" "j/$record"
+# In its head: what its batch has may be settled, and not be needed.
+flip "$bucket/j/$record" 30; damage "and a changed byte of a journal" "j/$record"
 truncate -s 40 "$bucket/j/$record"; damage "and an object of a journal that is cut" "j/$record"
 head -c 3000 /dev/urandom >"$bucket/d/$unit/0000000100ffffff"
 check "an object that no root names is an orphan, and no damage" says 3000 field 'sum(unit["orphanBytes"] for unit in said["units"] if unit["orphans"])' < <(ls_json)
