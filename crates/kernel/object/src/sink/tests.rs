@@ -246,7 +246,7 @@ fn who_refuses_a_journal_leaves_its_objects_where_they_are_however_often() {
     let bucket = bucket();
     let owner = sink(&bucket);
     own(&owner, 1);
-    [0, 34, 68].map(|at| append(&owner, at, term(1)));
+    [0, 34, 68].into_iter().for_each(|at| append(&owner, at, term(1)));
     let before = bucket.objects("j/unit/").unwrap();
     for number in 2..40 {
         sink(&bucket).fence(term(number)).wait().unwrap();
