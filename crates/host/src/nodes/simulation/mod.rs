@@ -109,7 +109,7 @@ fn a_lease_from_the_end_of_its_writing_is_seen() {
 
 #[test]
 fn an_announcement_with_a_number_of_before_is_seen() {
-    caught(of_nodes(Faults { number_repeated: true, ..Default::default() }), Focus::LateAnswers, 400);
+    caught(of_nodes(Faults { number_repeated: true, ..Default::default() }), Focus::LateAnswers, 2_000);
 }
 
 #[test]
