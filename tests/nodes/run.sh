@@ -339,18 +339,18 @@ for n in 1 2 3; do check "it goes on" second "-$n"; sleep 3; done
 sleep 1
 kill -KILL "${PIDS[0]}"; wait "${PIDS[0]}" 2>/dev/null
 cp -r "$WORK/lost" "$WORK/intact"; cp "$WORK"/roots/* "$WORK/lost/m/"
-check "a check tells a root of another time" bash -c "'$THALWEG_BIN' store check --store 'file://$WORK/lost' 2>&1 | grep -Eq 'of another time|older copy|in term'"
+check "a check tells a root of another time" bash -c "'$THALWEG_BIN' store check --store 'file://$WORK/lost' 2>&1 | grep -q 'is of another time'"
 lone2
-refuses_unit() { grep -Eq 'of another time|older copy|in term' "$WORK/second.log"; }
+refuses_unit() { grep -q 'is of another time' "$WORK/second.log"; }
 check "its unit is refused" within 20 refuses_unit
 stop_nodes
 rm -rf "$WORK"/lost/* && cp -r "$WORK"/intact/* "$WORK/lost/" && rm -rf "$WORK"/lost/j/*
-check "a check tells that a journal is missing" bash -c "'$THALWEG_BIN' store check --store 'file://$WORK/lost' 2>&1 | grep -Eq 'nothing is kept|in term'"
+check "a check tells that a journal is missing" bash -c "'$THALWEG_BIN' store check --store 'file://$WORK/lost' 2>&1 | grep -q 'was open in term'"
 lone2
-refused_twice() { [ "$(grep -Ec 'unit=1 .*(nothing is kept|in term)' "$WORK/second.log")" -ge 2 ]; }
+refused_twice() { [ "$(grep -Ec 'unit=1 .*was open in term' "$WORK/second.log")" -ge 2 ]; }
 check "its units are refused again and again" within 20 refused_twice
 stop_nodes
-check "a check still tells it" bash -c "'$THALWEG_BIN' store check --store 'file://$WORK/lost' 2>&1 | grep -Eq 'nothing is kept|in term'"
+check "a check still tells it" bash -c "'$THALWEG_BIN' store check --store 'file://$WORK/lost' 2>&1 | grep -q 'was open in term'"
 rm -rf "$WORK"/lost/* && cp -r "$WORK"/intact/* "$WORK/lost/"
 lone2
 check "with all of one time it serves everything" within 20 content begun-goes-on-1-2-3

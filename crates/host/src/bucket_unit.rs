@@ -316,24 +316,24 @@ pub(crate) fn take_over<A: Attachment + Sync>(
     options: OwnerOptions,
     seen: impl FnOnce(Arc<BucketJournal>) -> Arc<dyn Journal>,
 ) -> anyhow::Result<TakenOver<A>> {
-    let begin =
-        |above| Logs::begin_above(above, options.logs, Arc::clone(&storage), Arc::clone(&manifest), Loss::Nothing);
-    let mut opening = begin(0)?;
-    let (bounds, epoch) = (opening.bounds(), opening.epoch());
-    let sink = || ObjectSink::new(bucket.clone(), name, options.sink);
-    let taken =
-        Sequencer::take_over(sink(), options.journal, bounds, epoch, &mut |at, bytes| opening.replay(at, &bytes));
-    let (journal, epoch) = match taken {
-        // Whoever writes to the journal has acquired the root before: this root is of an earlier time. If the journal still
-        // has all that such a root needs, nothing is lost.
-        Err(TakeOverError::Fenced(fenced)) if manifest.read()?.is_none_or(|root| root.epoch < fenced.by) => {
-            tracing::warn!(unit = name, epoch, by = fenced.by, "the root of a unit is older than its journal");
-            opening = begin(fenced.by)?;
-            let (bounds, epoch) = (opening.bounds(), opening.epoch());
-            let mut replay = |at, bytes: Bytes| opening.replay(at, &bytes);
-            (Sequencer::take_over(sink(), options.journal, bounds, epoch, &mut replay)?, epoch)
+    let mut above = 0;
+    let (journal, opening, epoch) = loop {
+        let (storage, root) = (Arc::clone(&storage), Arc::clone(&manifest));
+        let mut opening = Logs::begin_above(above, options.logs, storage, root, Loss::Nothing)?;
+        let (bounds, epoch) = (opening.bounds(), opening.epoch());
+        let sink = ObjectSink::new(bucket.clone(), name, options.sink);
+        let mut replay = |at, bytes: Bytes| opening.replay(at, &bytes);
+        match Sequencer::take_over(sink, options.journal, bounds, epoch, &mut replay) {
+            // An owner acquires the root before it writes to the journal, so a root without that owner's epoch is of an
+            // earlier time. If the journal still has all that such a root needs, nothing is lost.
+            Err(TakeOverError::Fenced(fenced))
+                if above == 0 && manifest.read()?.is_none_or(|root| root.epoch < fenced.by) =>
+            {
+                tracing::warn!(unit = name, epoch, by = fenced.by, "the root of a unit is older than its journal");
+                above = fenced.by;
+            }
+            taken => break (taken?, opening, epoch),
         }
-        taken => (taken?, epoch),
     };
     let journal = Arc::new(journal);
     let logs = Arc::new(opening.finish(seen(Arc::clone(&journal)))?);

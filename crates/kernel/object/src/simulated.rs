@@ -255,7 +255,7 @@ impl SimulatedBucket {
         state.clock += seconds;
     }
 
-    /// From now on no write of this sender is done, not even one that is on its way.
+    /// From now on the bucket does no write of this sender, not even one that is on its way already.
     pub fn silence(&self, sender: usize) {
         self.state.lock().silent.insert(sender);
     }

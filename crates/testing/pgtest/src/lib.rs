@@ -9,9 +9,11 @@
 
 mod cluster;
 mod installation;
+mod log;
 mod owner;
 mod shared;
 
 pub use cluster::{Cluster, Options, Stop};
 pub use installation::{Installation, installations};
+pub use log::{SEGMENT_BYTES, log_of};
 pub use shared::{shared_clusters, unique_database};

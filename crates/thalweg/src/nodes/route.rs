@@ -407,7 +407,7 @@ impl Routed {
                     }
                     self.state = State::Begin;
                     if now >= self.until || cx.stopping() {
-                        return Some(if self.is_in_doubt { unconfirmed() } else { no_owner() });
+                        return Some(self.given_up());
                     }
                     cx.wake_within(self.pause);
                     self.pause = (self.pause * 2).min(LOOK_AT_LEAST_EVERY);
@@ -421,7 +421,7 @@ impl Routed {
                 Some(target) if self.moves <= self.served.streams.units() => {
                     (self.target, self.moves) = (target, self.moves + 1);
                 }
-                Some(_) => return Some(if self.is_in_doubt { unconfirmed() } else { no_owner() }),
+                Some(_) => return Some(self.given_up()),
                 None => return Some(response),
             }
         }
@@ -484,6 +484,11 @@ impl Routed {
                 },
             }
         }
+    }
+
+    /// The answer where no owner was found in time.
+    fn given_up(&self) -> Response {
+        if self.is_in_doubt { unconfirmed() } else { no_owner() }
     }
 
     /// The node that has the request does not answer.

@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use thalweg_base::{Crc, crc};
-use thalweg_lakebase_redo::Redo;
+use thalweg_lakebase_redo::{DATA_FOLDERS, Redo};
 use thalweg_lakebase_wal::{Fork, PAGE_BYTES, PgVersion, Relation};
 use thalweg_pg::PgLsn;
 
@@ -39,29 +39,6 @@ const RECORD_HEADER: usize = 24;
 
 const GLOBAL: u32 = 1664;
 const DEFAULT: u32 = 1663;
-
-/// Folders that Postgres expects, beside those of databases.
-const FOLDERS: [&str; 19] = [
-    "global",
-    "base",
-    "pg_commit_ts",
-    "pg_dynshmem",
-    "pg_logical/mappings",
-    "pg_logical/snapshots",
-    "pg_multixact/members",
-    "pg_multixact/offsets",
-    "pg_notify",
-    "pg_replslot",
-    "pg_serial",
-    "pg_snapshots",
-    "pg_stat",
-    "pg_stat_tmp",
-    "pg_subtrans",
-    "pg_tblspc",
-    "pg_twophase",
-    "pg_wal/archive_status",
-    "pg_xact",
-];
 
 /// What a folder needs beside the timeline.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +66,7 @@ impl Timeline {
     /// left out, and made again by the server.
     pub fn write_folder(&self, redo: &Redo, folder: &Path, start: Start<'_>) -> Result<(), BackupError> {
         let writer = Writer { timeline: self, folder, start };
-        for name in FOLDERS {
+        for name in DATA_FOLDERS {
             writer.make(name)?;
         }
         writer.write("PG_VERSION", format!("{}\n", self.version().major()).as_bytes())?;
@@ -150,10 +127,9 @@ impl Writer<'_> {
         let names: &[&str] = match fork {
             Fork::FreeSpace => return Ok(()),
             // What it was is gone, as after a crash: it begins as its initial fork says.
-            Fork::Init => &["_init", ""],
+            Fork::Init => &[Fork::Init.suffix(), Fork::Main.suffix()],
             Fork::Main | Fork::Visibility if is_unlogged => return Ok(()),
-            Fork::Main => &[""],
-            Fork::Visibility => &["_vm"],
+            Fork::Main | Fork::Visibility => &[fork.suffix()],
         };
         let stem = format!("{}/{}", Self::folder_of(relation.database), relation.number);
         for name in names {

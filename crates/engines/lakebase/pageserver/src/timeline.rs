@@ -37,9 +37,6 @@ pub trait Base: Send + Sync {
     fn forks(&self, database: u32) -> io::Result<Vec<(Relation, Fork)>>;
 }
 
-/// Forks of a relation, in the order of their numbers.
-const FORKS: [Fork; 4] = [Fork::Main, Fork::FreeSpace, Fork::Visibility, Fork::Init];
-
 /// The pages of one history of a cluster.
 pub struct Timeline {
     version: PgVersion,
@@ -163,7 +160,7 @@ impl Timeline {
                     self.prepared.entry(end.xid).or_default().push((at, None));
                 }
                 for relation in end.dropped {
-                    FORKS
+                    Fork::ALL
                         .iter()
                         .try_for_each(|fork| self.history(relation, *fork).map(|history| history.remove(at)))?;
                 }
@@ -235,7 +232,7 @@ impl Timeline {
 
     /// All forks at a position, and how many blocks each has.
     pub fn relations(&self, at: PgLsn) -> Result<Vec<(Relation, Fork, u32)>, PageError> {
-        let mut all: BTreeSet<(Relation, Fork)> = self.forks.keys().copied().collect();
+        let mut all: BTreeSet<(Relation, Fork)> = BTreeSet::new();
         for database in self.databases(at)? {
             let mut place = database;
             loop {

@@ -7,7 +7,8 @@
 //! What needs no routine is done here, in `native`: images of pages, and bits of visibility maps that go out.
 //!
 //! A request that fails says so, and never fails a second one: the process is replaced, and the requests behind it are
-//! sent again. Whoever asked keeps the page's records, and does not ask for the same again.
+//! sent again. The caller of a request that failed keeps the page's
+//! records, and does not send that request again.
 
 mod error;
 mod native;
@@ -17,6 +18,6 @@ mod wire;
 
 pub use error::{RedoError, StartError};
 pub use native::{apply_image, clear_visibility, heap_blocks_per_map, position_of};
-pub use process::Program;
+pub use process::{DATA_FOLDERS, Program};
 pub use redo::Redo;
 pub use wire::{Change, Page, PageRedo};

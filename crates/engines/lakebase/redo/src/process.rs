@@ -21,26 +21,30 @@ const PIPE_BYTES_AT_LEAST: usize = 64 << 10;
 const PIPE_PAGE_BYTES: usize = 4096;
 /// How much of what a process has said is kept for an error.
 const SAID_MAX: usize = 2_000;
-/// Folders that Postgres expects in its data folder.
-const FOLDERS: [&str; 17] = [
+/// Folders that Postgres expects in its data folder, beside those of databases.
+pub const DATA_FOLDERS: [&str; 19] = [
     "global",
     "base",
-    "base/5",
     "pg_commit_ts",
     "pg_dynshmem",
-    "pg_logical",
+    "pg_logical/mappings",
+    "pg_logical/snapshots",
     "pg_multixact/members",
     "pg_multixact/offsets",
     "pg_notify",
     "pg_replslot",
     "pg_serial",
+    "pg_snapshots",
     "pg_stat",
     "pg_stat_tmp",
     "pg_subtrans",
     "pg_tblspc",
-    "pg_wal",
+    "pg_twophase",
+    "pg_wal/archive_status",
     "pg_xact",
 ];
+/// The folder of the database that a redo process says it is for.
+const DATABASE: &str = "base/5";
 
 /// What runs as a redo process.
 #[derive(Clone, Debug)]
@@ -88,10 +92,13 @@ impl Program {
         let mut made = vec![folder.to_owned()];
         fs::create_dir_all(folder).map_err(failed("cannot make", folder))?;
         fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).map_err(failed("cannot make", folder))?;
-        for name in FOLDERS {
-            let path = folder.join(name);
-            fs::create_dir_all(&path).map_err(failed("cannot make", &path))?;
-            made.push(path);
+        for name in DATA_FOLDERS.into_iter().chain([DATABASE]) {
+            let mut path = folder.to_owned();
+            for part in name.split('/') {
+                path.push(part);
+                fs::create_dir_all(&path).map_err(failed("cannot make", &path))?;
+                made.push(path.clone());
+            }
         }
         let version = format!("{}\n", self.major);
         let files: [(&str, &[u8]); 6] = [

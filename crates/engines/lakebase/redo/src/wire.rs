@@ -40,15 +40,6 @@ pub struct PageRedo {
     pub changes: Vec<Change>,
 }
 
-fn number_of(fork: Fork) -> u8 {
-    match fork {
-        Fork::Main => 0,
-        Fork::FreeSpace => 1,
-        Fork::Visibility => 2,
-        Fork::Init => 3,
-    }
-}
-
 fn put_head(out: &mut Vec<u8>, [op, has_page, fork, rmgr]: [u8; 4], block: u32, relation: Relation, records: usize) {
     out.extend_from_slice(&[op, has_page, fork, rmgr]);
     for field in [block, relation.tablespace, relation.database, relation.number, records as u32] {
@@ -62,7 +53,7 @@ impl PageRedo {
         let page = self.base.as_ref().map_or(0, |page| page.len());
         let records: usize = self.changes.iter().map(|change| RECORD_BYTES + change.bytes.len()).sum();
         out.extend_from_slice(&((REQUEST_BYTES + page + records) as u32).to_le_bytes());
-        let head = [APPLY, u8::from(self.base.is_some()), number_of(self.fork), 0];
+        let head = [APPLY, u8::from(self.base.is_some()), self.fork.number(), 0];
         put_head(out, head, self.block, self.relation, self.changes.len());
         if let Some(page) = &self.base {
             out.extend_from_slice(&page[..]);

@@ -13,7 +13,7 @@ use postgres::{Client, NoTls};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use support::{Key, copy, file_page, frame, load, log_of, reachable, redo, subjects};
+use support::{Key, Loaded, file_page, reachable, records_of, redo, subjects};
 use thalweg_lakebase_redo::{
     Change, Page, PageRedo, Redo, RedoError, apply_image, clear_visibility, heap_blocks_per_map,
 };
@@ -149,35 +149,11 @@ impl Oracle<'_> {
 #[test]
 fn every_page_is_as_postgres_has_it_after_every_record() {
     for (installation, module) in subjects() {
-        let options = Options::default()
-            .set("full_page_writes", "off")
-            .set("wal_consistency_checking", "all")
-            .set("autovacuum", "off")
-            .set("max_prepared_transactions", "5")
-            .set("max_wal_size", "20GB")
-            .set("checkpoint_timeout", "1h")
-            .set("wal_keep_size", "20GB");
-        let cluster = Cluster::start(&installation, &options);
-        cluster.stop(Stop::Fast);
-        let folder = reachable();
-        let base = folder.path().join("base");
-        copy(&cluster.data(), &base);
-        cluster.start_again();
-        load(&cluster);
-        cluster.stop(Stop::Fast);
-
-        let mut from = PgLsn(0);
-        let (start, bytes) = log_of(&base);
-        frame(start, &bytes, |framed| from = framed.end);
-        let redo = redo(&installation, module, &cluster.data(), folder.path(), 1);
-        let pages = Pages { base, pages: HashMap::new() };
-        let mut oracle = Oracle { redo: &redo, pages, compared: Vec::new(), tally: Tally::default() };
-        let (start, bytes) = log_of(&cluster.data());
-        let mut records = Vec::new();
-        let version = frame(start, &bytes, |framed| records.push(framed));
-        for framed in records.iter().filter(|framed| framed.start >= from) {
-            oracle.replay(framed, version);
-        }
+        let options = Options::default().set("wal_consistency_checking", "all").set("autovacuum", "off");
+        let loaded = Loaded::new(&installation, module, options);
+        let pages = Pages { base: loaded.base.clone(), pages: HashMap::new() };
+        let mut oracle = Oracle { redo: &loaded.redo, pages, compared: Vec::new(), tally: Tally::default() };
+        loaded.records.iter().for_each(|framed| oracle.replay(framed, loaded.version));
         oracle.compare();
         let tally = oracle.tally;
         println!(
@@ -206,12 +182,11 @@ fn of_a_table(cluster: &Cluster) -> Vec<PageRedo> {
         .unwrap();
     let number: u32 = client.query_one("SELECT pg_relation_filenode('t')", &[]).unwrap().get(0);
     cluster.stop(Stop::Fast);
-    let (start, bytes) = log_of(&cluster.data());
     let mut pages: BTreeMap<Key, PageRedo> = BTreeMap::new();
-    frame(start, &bytes, |framed| {
+    for framed in records_of(&cluster.data()).0 {
         let record = Record::decode(&framed.bytes).unwrap();
         if framed.header.rmgr != Rmgr::HEAP {
-            return;
+            continue;
         }
         for block in record.blocks.iter().filter(|block| block.relation.number == number) {
             let key = (block.relation, block.fork, block.block);
@@ -223,7 +198,7 @@ fn of_a_table(cluster: &Cluster) -> Vec<PageRedo> {
                 page.changes.push(change);
             }
         }
-    });
+    }
     pages.into_values().filter(|page| page.changes.len() > 50).collect()
 }
 
@@ -278,14 +253,13 @@ fn that_waits_for_itself(cluster: &Cluster) -> PageRedo {
     let mut client = Client::connect(&cluster.url("postgres"), NoTls).unwrap();
     client.batch_execute("CREATE TABLE k (n int PRIMARY KEY); INSERT INTO k SELECT generate_series(1, 5000)").unwrap();
     cluster.stop(Stop::Fast);
-    let (start, bytes) = log_of(&cluster.data());
     let mut found = None;
-    frame(start, &bytes, |framed| {
+    for framed in records_of(&cluster.data()).0 {
         let record = Record::decode(&framed.bytes).unwrap();
-        let [left, right, ..] = &record.blocks[..] else { return };
+        let [left, right, ..] = &record.blocks[..] else { continue };
         let is_split = framed.header.rmgr == Rmgr::BTREE && matches!(framed.header.info & 0xf0, 0x30 | 0x40);
         if !is_split || found.is_some() || left.block == right.block {
-            return;
+            continue;
         }
         let (from, to) = (left.block.to_le_bytes(), right.block.to_le_bytes());
         for at in 24..80.min(framed.bytes.len() - 4) {
@@ -298,10 +272,10 @@ fn that_waits_for_itself(cluster: &Cluster) -> PageRedo {
             if Record::decode(&change.bytes).is_ok_and(|record| record.blocks[0].block == right.block) {
                 let (relation, fork, block) = (right.relation, right.fork, right.block);
                 found = Some(PageRedo { relation, fork, block, base: None, changes: vec![change] });
-                return;
+                break;
             }
         }
-    });
+    }
     found.unwrap()
 }
 

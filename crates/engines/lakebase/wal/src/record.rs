@@ -93,10 +93,25 @@ pub enum Fork {
 }
 
 impl Fork {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Main, Self::FreeSpace, Self::Visibility, Self::Init];
+
     /// The fork with this number (`ForkNumber`).
     #[must_use]
     pub fn of_number(number: u8) -> Option<Self> {
-        [Self::Main, Self::FreeSpace, Self::Visibility, Self::Init].get(usize::from(number)).copied()
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
+    /// Its number (`ForkNumber`).
+    #[must_use]
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// What names of its files have behind the relation's number (`forkNames`).
+    #[must_use]
+    pub fn suffix(self) -> &'static str {
+        ["", "_fsm", "_vm", "_init"][usize::from(self.number())]
     }
 }
 

@@ -8,9 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use thalweg_lakebase_wal::{Effect, Fork, Framed, PAGE_BYTES, PgVersion, Record, Rmgr, WalFramer};
 use thalweg_pg::PgLsn;
-use thalweg_pgtest::{Cluster, Installation, Options, Stop, installations};
-
-const SEGMENT_BYTES: u32 = 16 << 20;
+use thalweg_pgtest::{Cluster, Installation, Options, SEGMENT_BYTES, Stop, installations, log_of};
 
 fn client(cluster: &Cluster) -> Client {
     Client::connect(&cluster.url("postgres"), NoTls).unwrap()
@@ -68,25 +66,6 @@ fn load(cluster: &Cluster) {
     ] {
         client.batch_execute(statement).unwrap();
     }
-}
-
-/// The cluster's log: its segments one after the other, and where they begin.
-fn log_of(data: &Path) -> (PgLsn, Vec<u8>) {
-    let mut names: Vec<String> = std::fs::read_dir(data.join("pg_wal"))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name.len() == 24 && name.bytes().all(|byte| byte.is_ascii_hexdigit()))
-        .collect();
-    names.sort();
-    let number = |name: &str| {
-        let [high, low] = [8..16, 16..24].map(|range| u64::from_str_radix(&name[range], 16).unwrap());
-        high * (0x1_0000_0000 / u64::from(SEGMENT_BYTES)) + low
-    };
-    let first = number(&names[0]);
-    // Segments behind the last one that is written are recycled ones, with the log of before.
-    let names = names.iter().enumerate().take_while(|(at, name)| number(name) == first + *at as u64);
-    let bytes = names.flat_map(|(_, name)| std::fs::read(data.join("pg_wal").join(name)).unwrap()).collect();
-    (PgLsn(first * u64::from(SEGMENT_BYTES)), bytes)
 }
 
 /// All records, fed in pieces of this size. Ends where the log does: at zeros, or at what a recycled segment had.
@@ -198,6 +177,7 @@ fn every_record_of_a_real_log_is_framed_and_decoded_as_pg_waldump_does() {
             load(&cluster);
             cluster.stop(Stop::Fast);
             let (start, bytes) = log_of(&cluster.data());
+            let start = PgLsn(start);
             let (records, framer) = frame(start, &bytes, 1 << 20);
             assert_eq!(framer.version().map(PgVersion::major), Some(cluster.major()));
             assert!(records.len() > 10_000, "{} records", records.len());

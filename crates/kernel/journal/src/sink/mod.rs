@@ -143,7 +143,7 @@ impl Piece {
 pub struct Survey {
     /// Where the first batch begins that is kept; `None` if none is. A sink that was trimmed keeps the last one.
     pub first: Option<Lsn>,
-    /// Where the last one ends; where the first one begins if there is none.
+    /// Where the last batch ends that is kept; 0 if none is.
     pub end: Lsn,
     /// The largest position that a batch behind the end says was durable when it was sent.
     pub known: Lsn,

@@ -422,7 +422,8 @@ impl Inner {
         }
     }
 
-    /// See [`Sink::accept`]. Not before: whoever puts objects back into a journal that was refused must find it as it was.
+    /// See [`Sink::accept`]. Batches are carried only now: objects that a person puts back into a journal that was refused must
+    /// stand where they stood.
     async fn accept(self: Arc<Self>, term: Term) -> Result<(), SinkError> {
         let mut journal = std::mem::take(&mut *self.seen.lock());
         let mut carried = BTreeSet::new();
@@ -593,16 +594,15 @@ impl Inner {
     async fn gap(&self, journal: &Found) -> Result<Option<DamagedObject>, SinkError> {
         let free = journal.first_free();
         let behind = journal.heads.range(free..).map(|(_, head)| *head).filter(|head| head.batch().is_some());
-        let behind: Vec<Head> = behind.collect();
+        let mut behind: Vec<Head> = behind.collect();
         if behind.is_empty() {
             return Ok(None);
         }
         let batches = journal.state(None).batches;
         let end = batches.last_key_value().map_or(Lsn::ZERO, |(at, batch)| at.plus(batch.len));
         // The last ones of the last owner know most. Deposed owners know less, and may have written further on.
-        let mut last = behind;
-        last.sort_by_key(|head| Reverse((head.term.number, head.number)));
-        let last = last.into_iter().take(GAP_READS);
+        behind.sort_by_key(|head| Reverse((head.term.number, head.number)));
+        let last = behind.into_iter().take(GAP_READS);
         let reads = last.map(async |head| (head, self.bucket.get(&self.key(head.number, head.term)).await));
         let mut reads = std::pin::pin!(stream::iter(reads).buffered(GAP_READS));
         while let Some((head, found)) = reads.next().await {
@@ -631,7 +631,7 @@ impl Inner {
             self.look(&mut journal, Depth::FromFloor).await?;
         }
         let newest = journal.heads.values().map(|head| head.term.number).max().unwrap_or_default();
-        // A head that cannot be read may be the newest one's: whoever reads on says so.
+        // A head that cannot be read may be the newest one's; the fence, or the check, reports the damage.
         let is_known = journal.damaged.is_empty();
         *self.seen.lock() = journal;
         Ok(is_known.then_some(newest))

@@ -9,9 +9,7 @@ use std::time::Duration;
 use thalweg_lakebase_redo::{Page, Program, Redo};
 use thalweg_lakebase_wal::{Fork, Framed, PAGE_BYTES, PgVersion, Relation, WalFramer};
 use thalweg_pg::PgLsn;
-use thalweg_pgtest::{Cluster, Installation, installations};
-
-pub(crate) const SEGMENT_BYTES: u32 = 16 << 20;
+use thalweg_pgtest::{Cluster, Installation, Options, SEGMENT_BYTES, Stop, installations, log_of};
 
 /// A page by its place.
 pub(crate) type Key = (Relation, Fork, u32);
@@ -61,7 +59,7 @@ pub(crate) fn reachable() -> tempfile::TempDir {
     folder
 }
 
-pub(crate) fn copy(from: &Path, to: &Path) {
+fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -74,37 +72,22 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The cluster's log: its segments one after the other, and where they begin.
-pub(crate) fn log_of(data: &Path) -> (PgLsn, Vec<u8>) {
-    let mut names: Vec<String> = std::fs::read_dir(data.join("pg_wal"))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name.len() == 24 && name.bytes().all(|byte| byte.is_ascii_hexdigit()))
-        .collect();
-    names.sort();
-    let number = |name: &str| {
-        let [high, low] = [8..16, 16..24].map(|range| u64::from_str_radix(&name[range], 16).unwrap());
-        high * (0x1_0000_0000 / u64::from(SEGMENT_BYTES)) + low
-    };
-    let first = number(&names[0]);
-    let names = names.iter().enumerate().take_while(|(at, name)| number(name) == first + *at as u64);
-    let bytes = names.flat_map(|(_, name)| std::fs::read(data.join("pg_wal").join(name)).unwrap()).collect();
-    (PgLsn(first * u64::from(SEGMENT_BYTES)), bytes)
-}
-
-pub(crate) fn frame(start: PgLsn, bytes: &[u8], mut each: impl FnMut(Framed)) -> PgVersion {
-    let mut framer = WalFramer::new(start, SEGMENT_BYTES, None);
+/// All records of the log in a data folder, and the version that has written it.
+pub(crate) fn records_of(data: &Path) -> (Vec<Framed>, PgVersion) {
+    let (start, bytes) = log_of(data);
+    let mut records = Vec::new();
+    let mut framer = WalFramer::new(PgLsn(start), SEGMENT_BYTES, None);
     for piece in bytes.chunks(1 << 20) {
         framer.feed(piece);
         // Ends where the log does: at what a recycled segment had.
         while let Ok(Some(framed)) = framer.next_record() {
-            each(framed);
+            records.push(framed);
         }
     }
-    framer.version().unwrap()
+    (records, framer.version().unwrap())
 }
 
-pub(crate) fn load(cluster: &Cluster) {
+fn load(cluster: &Cluster) {
     let mut client = Client::connect(&cluster.url("postgres"), NoTls).unwrap();
     for statement in include_str!("../load.sql").split(";\n").map(str::trim).filter(|statement| !statement.is_empty()) {
         client.batch_execute(statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
@@ -128,7 +111,7 @@ pub(crate) fn load(cluster: &Cluster) {
     let url = cluster.url("postgres");
     let bench = |args: &[&str]| {
         let mut program = cluster.program("pgbench");
-        if !Path::new(program.get_program()).exists() && !cluster.folder().join("pgbench").exists() {
+        if !Path::new(program.get_program()).exists() {
             return;
         }
         let output = program.args(args).arg(&url).output().unwrap();
@@ -140,16 +123,49 @@ pub(crate) fn load(cluster: &Cluster) {
     client.batch_execute("CHECKPOINT").unwrap();
 }
 
+/// A cluster that was stopped, loaded and stopped again.
+pub(crate) struct Loaded {
+    pub(crate) cluster: Cluster,
+    pub(crate) redo: Redo,
+    /// Its data folder before the load.
+    pub(crate) base: PathBuf,
+    pub(crate) version: PgVersion,
+    /// The record of the checkpoint that stopped it before the load.
+    pub(crate) stopped: Framed,
+    /// The records since.
+    pub(crate) records: Vec<Framed>,
+    _folder: tempfile::TempDir,
+}
+
+impl Loaded {
+    pub(crate) fn new(installation: &Installation, module: PathBuf, options: Options) -> Self {
+        let options = options
+            .set("full_page_writes", "off")
+            .set("max_prepared_transactions", "5")
+            .set("max_wal_size", "20GB")
+            .set("checkpoint_timeout", "1h")
+            .set("wal_keep_size", "20GB");
+        let cluster = Cluster::start(installation, &options);
+        cluster.stop(Stop::Fast);
+        let folder = reachable();
+        let base = folder.path().join("base");
+        copy(&cluster.data(), &base);
+        cluster.start_again();
+        load(&cluster);
+        cluster.stop(Stop::Fast);
+        let stopped = records_of(&base).0.pop().unwrap();
+        let (mut records, version) = records_of(&cluster.data());
+        records.retain(|framed| framed.start >= stopped.end);
+        let redo = redo(installation, module, &cluster.data(), folder.path(), 1);
+        Self { cluster, redo, base, version, stopped, records, _folder: folder }
+    }
+}
+
 /// The page in the files of a cluster.
 pub(crate) fn file_page(data: &Path, (relation, fork, block): Key) -> Option<Page> {
     const BLOCKS_PER_FILE: u32 = 131_072;
     let mut name = relation.number.to_string();
-    name += match fork {
-        Fork::Main => "",
-        Fork::FreeSpace => "_fsm",
-        Fork::Visibility => "_vm",
-        Fork::Init => "_init",
-    };
+    name += fork.suffix();
     if block >= BLOCKS_PER_FILE {
         name += &format!(".{}", block / BLOCKS_PER_FILE);
     }
